@@ -30,10 +30,8 @@ def main(measured: Measured) -> None:
             row = measured(seed, folder, doubt=word.endswith("!"))
         except Exception as error:  # noqa: BLE001 - whatever the system raises is the answer for this seed
             traceback.print_exc()
-            row = {
-                "seed": seed,
-                "failed": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}",
-            }
+            said = (str(error).strip().splitlines() or [""])[0][:200]
+            row = {"seed": seed, "failed": f"{type(error).__name__}: {said}"}
         (folder / "row.json.new").write_text(json.dumps(row), encoding="utf-8")
         (folder / "row.json.new").rename(folder / "row.json")
         print(seed, flush=True)

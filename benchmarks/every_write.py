@@ -1,6 +1,6 @@
 """Every call that writes, every moment, every fault: what is left is the old state or the new one, and foreign files are whole.
 
-    python benchmarks/every_write.py [--command NAME ...] [--cases N] [--out FILE]
+    python benchmarks/every_write.py [--command NAME,...] [--cases N] [--out FILE]
 
 The commands are those of `benchmarks/kills.py` and the others that write (`MORE`; `ELSEWHERE` names those that write through the same call of the library as
 one that is tried). Each is run once undisturbed in a fork, under a shim that lists its calls of open, mkdir, rename, replace,
@@ -16,10 +16,8 @@ lost.
 SQLite's tests of crashes and of errors of the disk are the model (https://sqlite.org/testing.html).
 """
 
-import argparse
 import contextlib
 import errno
-import json
 import os
 import random
 import re
@@ -29,22 +27,22 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "tests")]
+import harness
+from harness import HERE, ROOT, Found
 
-from hostile import KINDS, _llama  # noqa: E402 - after the paths above
-from kills import CASE, COMMANDS, Killed, _below, _bytes, _cut, command, draw_once, run  # noqa: E402 - after the paths above
+from hostile import KINDS, _llama
+from kills import COMMANDS, Half, Killed, _below, _bytes, _cut, command, draw_once, failing, one, resumed, run, words
 
-from allocsim.files import MARK, write_atomic  # noqa: E402
-from allocsim.files.folders import SWAP  # noqa: E402
-from allocsim.systems.ggml.access.library import find  # noqa: E402
-from engine.models import adapters, llama, model_files  # noqa: E402
-from reports.serving.static_files import PYODIDE  # noqa: E402
+from allocsim.files import MARK
+from allocsim.files.folders import SWAP
+from allocsim.systems.ggml.access.library import find
+from engine.models import adapters, llama, model_files
+from reports.serving.static_files import PYODIDE
 
 CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
 KEPT = 20
@@ -54,7 +52,7 @@ FAULTS = ("KILL", "INT", "TERM", "ENOSPC", "EIO", "second process")
 NOTES = {
     "out/notes.txt": b"mine",
     "out/figures/mine.png": b"mine too",
-    **{f"{folder}/notes": b"mine" for folder in "cordegklnuv"},
+    **{f"{one}/notes": b"mine" for one in "cordegklnuv"},
 }
 ONCE = " already; --out takes another folder"
 """What `merge` says of a folder in which all is."""
@@ -87,8 +85,8 @@ def site(name: str, of: object) -> str:
 def chosen(sites: Sequence[str]) -> list[int]:
     """Return the calls that are tried: of each site the first, the second and the last."""
     found: dict[str, list[int]] = {}
-    for number, one in enumerate(sites):
-        found.setdefault(one, []).append(number)
+    for number, each in enumerate(sites):
+        found.setdefault(each, []).append(number)
     return sorted({number for numbers in found.values() for number in (*numbers[:2], numbers[-1])})
 
 
@@ -131,29 +129,8 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
             number = begin("append", self)
             if moment == 2 * number + 1:
                 file = true_open(self, mode, *more, **named)
-                real_write, file_write = file.write, [0]
-
-                class Half:
-                    """A journal's file of which half a line is written."""
-
-                    def __enter__(self) -> Self:
-                        return self
-
-                    def __exit__(self, *_: object) -> None:
-                        file.close()
-
-                    def __getattr__(self, name: str) -> Any:
-                        return getattr(file, name)
-
-                    def write(self, data: Any) -> int:
-                        file_write[0] += 1
-                        if file_write[0] == 1:
-                            real_write(data[: len(data) // 2])
-                            fault()
-                            return len(data) // 2
-                        return int(real_write(data))
-
-                return Half()
+                first = iter((True,))
+                return Half(file, lambda: next(first, False), fault)
         return true_open(self, mode, *more, **named)
 
     for name in CALLS:
@@ -168,14 +145,6 @@ def shim(moment: int, fault: Callable[[], None], told: Path | None = None) -> No
     _taken_away.append(taken_away)
 
 
-ROOT = HERE.parent
-
-
-def _one(*words: str, made: str) -> Killed:
-    """Return a command that writes one file; OUT stands for it."""
-    return Killed(lambda folder: [word.replace("OUT", str(folder / made)) for word in words], _bytes(made), _cut(made))
-
-
 CLEARS_FIRST = """import numpy as np
 def add(x, y, out):
     out[:] = 0
@@ -184,11 +153,11 @@ KERNELS = {"add": {"call": add, "in_place": [[0, 0]], "dtypes": "f32"}}
 """
 
 
-def _folder(*words: str, made: str) -> Killed:
+def _folder(text: str, *, made: str) -> Killed:
     """Return a command that writes files of one folder, in which the user has some; OUT stands for it, IN for `_inputs`."""
 
     def arguments(folder: Path) -> list[str]:
-        return [word.replace("OUT", str(folder / made)).replace("IN", _inputs().name) for word in words]
+        return [word.replace("OUT", str(folder / made)).replace("IN", _inputs().name) for word in text.split()]
 
     return Killed(arguments, _below(made), _cut(made))
 
@@ -220,22 +189,22 @@ def _trace(folder: Path) -> list[str]:
 
 
 MORE = {
-    "convert": _one("convert", str(CASE), "OUT", made="d.json"),
-    "check --certificate": _one("check", str(CASE), "--certificate", "OUT", made="claims.txt"),
-    "check --junit": _one("check", str(CASE), "--junit", "OUT", made="junit.xml"),
-    "check --sarif": _one("check", str(CASE), "--sarif", "OUT", made="sarif.json"),
-    "check --findings": _one("check", str(CASE), "--findings", "OUT", made="causes.csv"),
-    "capture dumper": _one("capture", "dumper", "-o", "OUT", made="dump.c"),
-    "generate": _folder("generate", "IN/m", "--tokens", "1,2", "--length", "2", "--out", "OUT", made="g"),
-    "merge": _folder("merge", "IN/m", "IN/a", "--out", "OUT", made="n"),
-    "serve": _folder("serve", "--pyodide", "IN/p", "-o", "OUT", made="v"),
-    "record --documents": _folder("record", "ggml", "--log", "IN/log", "--documents", "OUT", made="d"),
-    "record --object": _folder("record", "ggml", "--object", "OUT", made="o"),
-    "audit": _folder("audit", "clears_first:KERNELS", "--layouts", "over", "--out", "OUT", made="u"),
-    "fuzz ggml": _folder("fuzz", "ggml", "--examples", "1", "--no-shrink", "--json", "--corpus", "OUT", made="k"),
+    "convert": one("convert CASE OUT", made="d.json"),
+    "check --certificate": one("check CASE --certificate OUT", made="claims.txt"),
+    "check --junit": one("check CASE --junit OUT", made="junit.xml"),
+    "check --sarif": one("check CASE --sarif OUT", made="sarif.json"),
+    "check --findings": one("check CASE --findings OUT", made="causes.csv"),
+    "capture dumper": one("capture dumper -o OUT", made="dump.c"),
+    "generate": _folder("generate IN/m --tokens 1,2 --length 2 --out OUT", made="g"),
+    "merge": _folder("merge IN/m IN/a --out OUT", made="n"),
+    "serve": _folder("serve --pyodide IN/p -o OUT", made="v"),
+    "record --documents": _folder("record ggml --log IN/log --documents OUT", made="d"),
+    "record --object": _folder("record ggml --object OUT", made="o"),
+    "audit": _folder("audit clears_first:KERNELS --layouts over --out OUT", made="u"),
+    "fuzz ggml": _folder("fuzz ggml --examples 1 --no-shrink --json --corpus OUT", made="k"),
     "trace": Killed(_trace, _bytes("trace.json"), _cut("trace.json")),
-    "plot": _one("plot", str(CASE), "-o", "OUT", made="map.svg"),
-    "bisect": Killed(lambda folder: ["bisect", str(CASE), "-o", str(folder / "s"), "--json"], _below("s"), _cut("s")),
+    "plot": one("plot CASE -o OUT", made="map.svg"),
+    "bisect": Killed(words("bisect CASE -o IN/s --json"), _below("s"), _cut("s")),
 }
 """Commands that write and are not in the table of `kills.py`."""
 
@@ -263,12 +232,7 @@ _taken_away: list[Callable[[], None]] = []
 def fault_of(which: str, arguments: list[str]) -> Callable[[], None]:
     """Return what happens at the moment."""
     if which in ("ENOSPC", "EIO"):
-        number = getattr(errno, which)
-
-        def fail() -> None:
-            raise OSError(number, os.strerror(number))
-
-        return fail
+        return failing(getattr(errno, which))
     if which == "second process":
 
         def second() -> None:
@@ -293,40 +257,16 @@ def lost(folder: Path, before: dict[str, bytes], whole: Path) -> str:
             return f"a file of the user is lost: {place}"
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
-        if (
-            not path.is_file()
-            or MARK in path.name
-            or SWAP in path.parts
-            or path.suffix in (".jsonl", ".toml", ".safetensors")
-        ):
+        grows = path.suffix in (".jsonl", ".toml", ".safetensors")
+        if not path.is_file() or MARK in path.name or SWAP in path.parts or grows:
             continue  # what waits, what grows and what goes from step to step is compared once the command was run again
         new = (whole / name).read_bytes() if (whole / name).exists() else None
-        if (
-            path.read_bytes() not in (before.get(name), new)
-            and not (new or b"").startswith(path.read_bytes())
-            and "findings" not in name
-        ):
+        begun = (new or b"").startswith(path.read_bytes()) or "findings" in name
+        if path.read_bytes() not in (before.get(name), new) and not begun:
             return f"neither old nor new: {name}"
-    gone = [
-        name
-        for name in before
-        if name not in NOTES and not (folder / name).exists() and not (folder / "out" / SWAP).exists()
-    ]
+    swapped = (folder / "out" / SWAP).exists()
+    gone = [name for name in before if name not in NOTES and not (folder / name).exists() and not swapped]
     return f"gone: {gone}" if gone and any((whole / name).exists() for name in gone) else ""
-
-
-def problem(killed: Killed, folder: Path, measure: dict[str, Any], status: int, said: str) -> str:
-    """Run the command again; return what is not as it ought to be."""
-    if status == 70 or "Traceback" in said:
-        return f"exit status {status}: {said[-300:]}"
-    again, said, _ = run(killed.arguments(folder))
-    if again not in (0, 1) and ONCE not in said:
-        return f"again, exit status {again}: {said[-200:]}"
-    found = killed.measured(folder)
-    if found != measure:
-        return f"other bytes in {[key for key in {**measure, **found} if found.get(key) != measure.get(key)]}"
-    left = [path.name for path in folder.rglob("*") if MARK in path.name or path.name == SWAP]
-    return f"left {left}" if left else ""
 
 
 def tried(name: str, most: int, before: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -347,36 +287,22 @@ def tried(name: str, most: int, before: dict[str, Any] | None = None) -> Iterato
         cases = [(moment, which) for call in taken for moment in (2 * call, 2 * call + 1) for which in FAULTS]
         random.Random(f"{name} {len(cases)}").shuffle(cases)  # noqa: S311 - an order, no secret
         cases = _in_turns(cases)
-        known = {
-            "calls": len(names),
-            "sites": len({*sites}),
-            "calls_chosen": len(taken),
-            "moments_and_faults": len(cases),
-        }
-        if (
-            before is None
-            or any(before.get(key) != value for key, value in known.items())
-            or before.get("order") != ORDER
-        ):
-            before = {}
+        known = {"calls": len(names), "sites": len({*sites}), "calls_chosen": len(taken)}
+        known |= {"moments_and_faults": len(cases)}
+        like = {**known, "order": ORDER}
+        before = before if before is not None and {key: before.get(key) for key in like} == like else {}
         done, wrong = Counter[str](before.get("by_fault", {})), list(before.get("lost_ones", ()))
         for number, (moment, which) in list(enumerate(cases[:most]))[done.total() :]:
             there = laid(folder, name)
             arguments = killed.arguments(folder)
             status, said, _ = run(arguments, fault=lambda m=moment, w=which, a=arguments: shim(m, fault_of(w, a)))
-            found = lost(folder, there, whole) or problem(killed, folder, measure, status, said)
+            fell = f"exit status {status}: {said[-300:]}" if status == 70 or "Traceback" in said else ""
+            again = partial(resumed, killed, folder, measure, but=ONCE, swap=SWAP)
+            found = lost(folder, there, whole) or fell or again()
             done[which] += 1
             if found:
-                behind = bool(moment % 2)
-                wrong.append(
-                    {
-                        "call": moment // 2,
-                        "of": names[moment // 2],
-                        "behind": behind,
-                        "fault": which,
-                        "says": found[:300],
-                    }
-                )
+                about = {"call": moment // 2, "of": names[moment // 2], "behind": bool(moment % 2), "fault": which}
+                wrong.append({**about, "says": found[:300]})
             if number + 1 in {min(most, len(cases)), *range(0, most, KEPT)}:
                 yield {
                     "command": name, "order": ORDER, **known, "by_call": dict(Counter(names)),
@@ -390,31 +316,19 @@ def _in_turns(cases: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     return [case for turn in zip_longest(*rows) for case in turn if case is not None]
 
 
-def main() -> int:
-    """Try all commands, print and write the table; return the exit status."""
-    parser = argparse.ArgumentParser(description="Every call that writes, every moment, every fault.")
-    parser.add_argument("--command", action="append", choices=list(ALL))
-    parser.add_argument("--cases", type=int, default=1 << 20, help="how many of each command; those of the table count")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "every_write.json")
-    options = parser.parse_args()
-    out = options.out.absolute()
+def measure(*, command: tuple[str, ...] = tuple(ALL), cases: int = 1 << 20, out: Path) -> Iterator[Found]:
+    """Try so many cases of each command; those of the table count."""
     draw_once()
-    rows = {row["command"]: row for row in json.loads(out.read_text())["commands"]} if out.exists() else {}
-    for name in options.command or list(ALL):
-        with contextlib.chdir(tempfile.gettempdir()):
-            for row in tried(name, options.cases, rows.get(name)):
-                rows[name] = row
-                listed = {"commands": [rows[each] for each in ALL if each in rows]}
-                write_atomic(out, json.dumps(listed, indent=1).encode() + b"\n")
-        row = rows[name]
-        print(
-            f"{name:20s} calls {row['calls']:4d}  cases {row['moments_and_faults']:5d}  tried {row['tried']:5d}  lost {row['lost']}",
-            flush=True,
-        )
-        for one in row["lost_ones"][:5]:
-            print(f"    {one}", flush=True)
-    return int(any(row["lost"] for row in rows.values()))
+    os.chdir(tempfile.gettempdir())  # some commands write where they are
+    rows = {row["command"]: row for row in harness.kept(out).get("commands", ())}
+    for name in command:
+        for row in tried(name, cases, rows.get(name)):
+            rows[name] = row
+            every = [rows[each] for each in ALL if each in rows]
+            yield {"lost": sum(row["lost"] for row in every), "commands": every}
+        told = {key: rows[name][key] for key in ("command", "calls", "moments_and_faults", "tried", "lost")}
+        print(told, *rows[name]["lost_ones"][:5], sep="\n    ", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run(measure, failed="lost", known={"command": ALL})

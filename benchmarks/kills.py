@@ -1,6 +1,6 @@
 """Commands killed at random moments, and with disks that fail: resumed to the same bits, or refused in one line, nothing half written.
 
-    python benchmarks/kills.py [--count N] [--seed S] [--command NAME ...] [--again] [--out FILE]
+    python benchmarks/kills.py [--count N] [--seed S] [--command NAME,...] [--again] [--out FILE]
 
 Each command is run once to its end; what it leaves is the measure. Then, N times: it is begun in a fresh folder in a fork and killed (SIGKILL) after a
 random part of that time, every second time on a disk whose fsync says EIO from a random call on; beside these, write says ENOSPC, or the process is killed
@@ -19,7 +19,6 @@ fall where files are written.
 What was tried is written every `KEPT` times; a command that was tried less than N times goes on from there, with `--again` it begins anew.
 """
 
-import argparse
 import contextlib
 import errno
 import json
@@ -38,21 +37,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import harness
+from harness import ROOT, Found
 
-from hostile import TOML  # noqa: E402 - after the paths above
-from safetensors import SafetensorError, safe_open  # noqa: E402
+from hostile import TOML
+from safetensors import SafetensorError, safe_open
 
-from allocsim import files  # noqa: E402
-from allocsim.cli import main as command  # noqa: E402
-from allocsim.document import dumps, read  # noqa: E402
-from allocsim.errors import AllocsimError  # noqa: E402
-from allocsim.files import MARK, write_atomic  # noqa: E402
-from allocsim.fuzzing.broken_property import BrokenProperty  # noqa: E402
-from allocsim.model import Document  # noqa: E402
-from engine.training.checkpoint import DIGEST  # noqa: E402
+from allocsim import files
+from allocsim.cli import main as command
+from allocsim.document import dumps, read
+from allocsim.errors import AllocsimError
+from allocsim.files import MARK
+from allocsim.fuzzing.broken_property import BrokenProperty
+from allocsim.model import Document
+from engine.training.checkpoint import DIGEST
 
 CASE = ROOT / "tests" / "data" / "cases" / "missed-reader-with-calls.json"
 LONG = TOML.replace("epochs = 1", "epochs = 6\nsave_every = 1").replace("points = 20", "points = 60")
@@ -89,16 +87,12 @@ def _half_trained(folder: Path, whole: Path) -> str:
     out = folder / "out"
     if (out / "checkpoint.safetensors").exists():
         try:
-            _checkpoint(out)
+            with safe_open(out / "checkpoint.safetensors", framework="numpy") as file:
+                for name in file.keys():  # noqa: SIM118 - it is no mapping
+                    file.get_tensor(name)
         except SafetensorError as error:
             return f"checkpoint: {error}"
     return _cut("out/weights.safetensors")(folder, whole) or _cut(grows=("out/losses.csv",))(folder, whole)
-
-
-def _checkpoint(out: Path) -> None:
-    with safe_open(out / "checkpoint.safetensors", framework="numpy") as file:
-        for name in file.keys():  # noqa: SIM118 - it is no mapping
-            file.get_tensor(name)
 
 
 def _bytes(*names: str) -> Callable[[Path], dict[str, Any]]:
@@ -135,12 +129,9 @@ def _cut(*names: str, grows: tuple[str, ...] = ()) -> Callable[[Path, Path], str
 
 def _campaign(folder: Path) -> dict[str, Any]:
     rows = [json.loads(line) for line in (folder / "c" / "journal.jsonl").read_text().splitlines()[1:]]
-    kept = _below("c/findings", "o")(folder)
     timeless = {"microseconds", "digest", "noted"}
-    return {
-        "rows": {row["chunk"]: {k: v for k, v in row.items() if k not in timeless} for row in rows},
-        "findings": kept,
-    }
+    rows = {row["chunk"]: {key: value for key, value in row.items() if key not in timeless} for row in rows}
+    return {"rows": rows, "findings": _below("c/findings", "o")(folder)}
 
 
 def _half_campaign(folder: Path, whole: Path) -> str:
@@ -159,45 +150,31 @@ def _half_campaign(folder: Path, whole: Path) -> str:
     return _cut("o")(folder, whole)
 
 
+def words(text: str) -> Callable[[Path], list[str]]:
+    """Return the arguments of a command in a folder; IN stands for that, CASE for a document."""
+    return lambda folder: [word.replace("IN", str(folder)).replace("CASE", str(CASE)) for word in text.split()]
+
+
+def one(text: str, *, made: str) -> Killed:
+    """Return a command that writes one file; OUT stands for it."""
+    return Killed(words(text.replace("OUT", f"IN/{made}")), _bytes(made), _cut(made))
+
+
+def _captured(folder: Path) -> dict[str, Any]:
+    return {**_bytes("c.json")(folder), **_below("e")(folder)}
+
+
+FUZZED = "fuzz buddy --guarantee no_worse --examples 12 --seed 3 --json --corpus IN/c --out IN/o"
+CAPTURED = "capture ggml --layers 1 --graph forward -o IN/c.json --evidence IN/e"
 COMMANDS = {
     "train": Killed(_train, _trained, _half_trained),
-    "repro": Killed(
-        lambda folder: ["repro", "run", "match-cast", "--out", str(folder / "out")], _below("out"), _cut("out")
-    ),
-    "fuzz": Killed(
-        lambda folder: [
-            *("fuzz", "buddy", "--guarantee", "no_worse", "--examples", "12", "--seed", "3", "--json"),
-            *("--corpus", str(folder / "c"), "--out", str(folder / "o")),
-        ],
-        _campaign,
-        _half_campaign,
-    ),
-    "replay": Killed(
-        lambda folder: ["replay", str(CASE), "-o", str(folder / "r"), "--json"],
-        _bytes("r/replay.jsonl"),
-        _cut(grows=("r/replay.jsonl",)),
-    ),
-    "capture": Killed(
-        lambda folder: [
-            *("capture", "ggml", "--layers", "1", "--graph", "forward"),
-            *("-o", str(folder / "c.json"), "--evidence", str(folder / "e")),
-        ],
-        lambda folder: {**_bytes("c.json")(folder), **_below("e")(folder)},
-        _cut("c.json", "e"),
-    ),
-    "report": Killed(
-        lambda folder: ["report", str(CASE), "-o", str(folder / "x.html")], _bytes("x.html"), _cut("x.html")
-    ),
-    "plan": Killed(
-        lambda folder: ["plan", str(CASE), "--allocator", "ggml", "-o", str(folder / "p.json")],
-        _bytes("p.json"),
-        _cut("p.json"),
-    ),
-    "check": Killed(
-        lambda folder: ["check", str(CASE), "--write-baseline", str(folder / "b.json")],
-        _bytes("b.json"),
-        _cut("b.json"),
-    ),
+    "repro": Killed(words("repro run match-cast --out IN/out"), _below("out"), _cut("out")),
+    "fuzz": Killed(words(FUZZED), _campaign, _half_campaign),
+    "replay": Killed(words("replay CASE -o IN/r --json"), _bytes("r/replay.jsonl"), _cut(grows=("r/replay.jsonl",))),
+    "capture": Killed(words(CAPTURED), _captured, _cut("c.json", "e")),
+    "report": one("report CASE -o OUT", made="x.html"),
+    "plan": one("plan CASE --allocator ggml -o OUT", made="p.json"),
+    "check": one("check CASE --write-baseline OUT", made="b.json"),
 }
 
 KEPT = 10
@@ -272,11 +249,11 @@ def run(
         return os.waitstatus_to_exitcode(status), said.read(), seconds
 
 
-class _Full:
-    """A file that is written at its end, on a disk that is full at some time."""
+class Half:
+    """A file that is written at its end: at the write that is `due` half of it is written, and the fault comes."""
 
-    def __init__(self, file: Any, spent: Callable[[], bool]) -> None:
-        self._file, self._spent = file, spent
+    def __init__(self, file: Any, due: Callable[[], bool], fault: Callable[[], None]) -> None:
+        self._file, self._due, self._fault = file, due, fault
 
     def __enter__(self) -> Self:
         return self
@@ -288,11 +265,21 @@ class _Full:
         return getattr(self._file, name)
 
     def write(self, data: Any) -> int:
-        """Write all, or half of it and fail."""
-        if self._spent():
+        """Write all, or half of it."""
+        if self._due():
             self._file.write(data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._fault()
+            return len(data) // 2
         return int(self._file.write(data))
+
+
+def failing(number: int) -> Callable[[], None]:
+    """Return what raises an error of the disk."""
+
+    def fail() -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
@@ -303,43 +290,39 @@ def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
         left[0] -= 1
         return left[0] <= 0
 
-    if way == KILL_AND_SYNC:
-        true_sync = os.fsync
+    true_sync, true_write, true_open, true_replace = os.fsync, Path.write_bytes, Path.open, Path.replace
+    full = failing(errno.ENOSPC)
 
-        def sync(handle: int) -> None:
-            if spent():
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            true_sync(handle)
+    def sync(handle: int) -> None:
+        failing(errno.EIO)() if spent() else true_sync(handle)
 
-        return lambda: setattr(os, "fsync", sync)
-    if way == SPACE:
-        true_write, true_open = Path.write_bytes, Path.open
+    def write(self: Path, data: bytes) -> int:
+        if spent():
+            true_write(self, data[: len(data) // 2])
+            full()
+        return true_write(self, data)
 
-        def write(self: Path, data: bytes) -> int:
-            if spent():
-                true_write(self, data[: len(data) // 2])
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return true_write(self, data)
+    def opened(self: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
+        file = true_open(self, mode, *more, **named)
+        return Half(file, spent, full) if mode == "ab" else file  # as a journal grows
 
-        def opened(self: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
-            file = true_open(self, mode, *more, **named)
-            return _Full(file, spent) if mode == "ab" else file  # as a journal grows
+    def replace(self: Path, target: Path) -> Path:
+        moved = true_replace(self, target)
+        if spent():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return moved
 
-        def fill() -> None:
-            Path.write_bytes, Path.open = write, opened  # type: ignore[method-assign]
+    changed: dict[str, list[tuple[Any, str, Any]]] = {
+        KILL_AND_SYNC: [(os, "fsync", sync)],
+        SPACE: [(Path, "write_bytes", write), (Path, "open", opened)],
+        RENAME: [(Path, "replace", replace)],
+    }
 
-        return fill
-    if way == RENAME:
-        true_replace = Path.replace
+    def set_all() -> None:
+        for changes in changed[way]:
+            setattr(*changes)
 
-        def replace(self: Path, target: Path) -> Path:
-            moved = true_replace(self, target)
-            if spent():
-                os.kill(os.getpid(), signal.SIGKILL)
-            return moved
-
-        return lambda: setattr(Path, "replace", replace)
-    return None
+    return set_all if way in changed else None
 
 
 def tried(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -363,64 +346,48 @@ def tried(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[
             after = generator.uniform(0, seconds) if way in (KILL, KILL_AND_SYNC) else None
             first, said, _ = run(killed.arguments(folder), after=after, fault=fault_of(way, generator))
             ways[way]["ended before" if first in (0, 1) else "killed" if first < 0 else "refused"] += 1
-            problem = killed.half(folder, whole) or _problem(killed, folder, measure, first, said)
+            odd = first not in (0, 1) and first >= 0 and (first != 2 or said.count("\n") != 1)
+            problem = f"exit status {first}: {said}" if odd else ""
+            problem = killed.half(folder, whole) or problem or resumed(killed, folder, measure)
             if problem:
                 wrong.append({"number": number, "way": way, "says": problem[:300]})
             if number + 1 in {count, *range(0, count, KEPT)}:
-                yield {
-                    "command": name,
-                    "tried": number + 1,
-                    "at_random_moments": sum(sum(ways[way].values()) for way in (KILL, KILL_AND_SYNC)),
-                    "seconds": round(seconds, 3),
-                    "ways": ways,
-                    "wrong": len(wrong),
-                    "wrong_ones": wrong,
-                }
+                at_random = sum(sum(ways[way].values()) for way in (KILL, KILL_AND_SYNC))
+                row = {"command": name, "tried": number + 1, "at_random_moments": at_random}
+                row |= {"seconds": round(seconds, 3), "ways": ways}
+                yield {**row, "wrong": len(wrong), "wrong_ones": wrong}
 
 
-def _problem(killed: Killed, folder: Path, measure: dict[str, Any], first: int, said: str) -> str:
-    """Run the command again; return what is not as it ought to be, empty where all is."""
-    if first not in (0, 1) and first >= 0 and (first != 2 or said.count("\n") != 1):
-        return f"exit status {first}: {said}"
-    second, said, _ = run(killed.arguments(folder))
-    if second not in (0, 1):
-        return f"again, exit status {second}: {said}"
+def resumed(killed: Killed, folder: Path, measure: dict[str, Any], *, but: str | None = None, swap: str = "") -> str:
+    """Run the command again; return what is not as it ought to be, empty where all is. It may be refused with a line that has `but`."""
+    status, said, _ = run(killed.arguments(folder))
+    if status not in (0, 1) and (but is None or but not in said):
+        return f"again, exit status {status}: {said[-200:]}"
     found = killed.measured(folder)
     if found != measure:
-        return f"other bytes in {[key for key in measure if found.get(key) != measure[key]]}"
-    left = [path.name for path in folder.rglob("*") if MARK in path.name]
+        return f"other bytes in {[key for key in {**measure, **found} if found.get(key) != measure.get(key)]}"
+    left = [path.name for path in folder.rglob("*") if MARK in path.name or path.name == swap]
     return f"left {left}" if left else ""
 
 
-def main() -> int:
-    """Kill all commands, print and write the table; return the exit status."""
-    parser = argparse.ArgumentParser(description="Commands killed at random moments.")
-    parser.add_argument("--count", type=int, default=240)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--command", action="append", choices=list(COMMANDS))
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "kills.json")
-    options = parser.parse_args()
-    out = options.out.absolute()
+def measure(
+    *, count: int = 240, seed: int = 1, command: tuple[str, ...] = tuple(COMMANDS), again: bool = False, out: Path
+) -> Iterator[Found]:
+    """Kill all commands."""
     assert files.LOCKS, "without locks nothing is swept"
     draw_once()
-    kept = json.loads(out.read_text()) if out.exists() else {"seed": options.seed, "commands": []}
-    rows = {row["command"]: row for row in kept["commands"]}
-    for name in options.command or list(COMMANDS):
-        goes_on = not options.again and kept["seed"] == options.seed
-        with contextlib.chdir(tempfile.gettempdir()):
-            for row in tried(
-                name,
-                options.count,
-                options.seed,
-                rows.get(name, {}) if goes_on and "ways" in rows.get(name, {}) else {},
-            ):
-                rows[name] = row
-                table = {"seed": options.seed, "commands": [rows[name] for name in COMMANDS if name in rows]}
-                write_atomic(out, json.dumps(table, indent=1).encode() + b"\n")
+    os.chdir(tempfile.gettempdir())  # some commands write where they are
+    kept = harness.kept(out)
+    goes_on = not again and kept.get("seed", seed) == seed
+    rows = {row["command"]: row for row in kept.get("commands", ())}
+    for name in command:
+        before = rows.get(name, {}) if goes_on and "ways" in rows.get(name, {}) else {}
+        for row in tried(name, count, seed, before):
+            rows[name] = row
+            every = [rows[name] for name in COMMANDS if name in rows]
+            yield {"seed": seed, "wrong": sum(row["wrong"] for row in every), "commands": every}
         print(json.dumps(rows[name]), flush=True)
-    return int(any(row["wrong"] for row in rows.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run(measure, failed="wrong")
