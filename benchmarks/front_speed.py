@@ -1,6 +1,6 @@
 """Attention and a stack of convolutions typed at the front, beside PyTorch: CPU time and wall time, forward alone and with backward.
 
-    BENCH_PEERS=python-with-torch python benchmarks/front_speed.py [--rounds N] [--threads N ...] [--out FILE]
+    BENCH_PEERS=python-with-torch python benchmarks/front_speed.py [--rounds N] [--threads N,...] [--out FILE]
 
 Attention over [8, 8, 256, 64]; three convolutions of 3 x 3 (16, 32, 32 filters, padding 1), each with a relu, over [8, 3, 64, 64]; float32. Both sides run
 in one process and take turns, so that both meet the same company; `ratio` is of the smallest time of each, the front's over PyTorch's, by the process's
@@ -8,20 +8,17 @@ CPU time and by the clock. BLAS has as many threads as PyTorch. Before each turn
 work on a processor that this one may use.
 """
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+from harness import PEERS, Found, child, run
 
 import numpy as np
 
 PAUSE = 0.03
 """Seconds before each turn."""
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
 
 
 def sides(threads: int) -> dict[str, dict[str, object]]:
@@ -80,47 +77,27 @@ def figures(threads: int, rounds: int) -> dict[str, dict[str, float]]:
                 spent[side].append((time.process_time() - cpu, time.perf_counter() - wall))
         least = {side: [min(column) * 1e3 for column in zip(*rows[1:], strict=True)] for side, rows in spent.items()}
         found[case] = {
-            **{
-                f"{side}_{what}_ms": round(least[side][i], 2)
-                for side in least
-                for i, what in enumerate(("cpu", "wall"))
-            },
-            **{
-                f"ratio_{what}": round(least["front"][i] / least["pytorch"][i], 2)
-                for i, what in enumerate(("cpu", "wall"))
-            },
+            **{f"{side}_{what}_ms": round(row[i], 2) for side, row in least.items() for i, what in enumerate(CLOCKS)},
+            **{f"ratio_{what}": round(least["front"][i] / least["pytorch"][i], 2) for i, what in enumerate(CLOCKS)},
         }
     return found
 
 
-def main() -> int:
-    """Measure and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "front_speed.json")
-    parser.add_argument("--inner", type=int, help="Print the figures of so many threads, in this interpreter.")
-    asked = parser.parse_args()
-    if asked.inner:
-        print(json.dumps(figures(asked.inner, asked.rounds)))
-        return 0
+CLOCKS = ("cpu", "wall")
+
+
+def measure(*, rounds: int = 8, threads: tuple[int, ...] = (1, 2)) -> Found:
+    """Measure with each number of threads, in the interpreter that has PyTorch."""
     found = {}
-    for count in asked.threads:
-        words = [
-            os.environ.get("BENCH_PEERS", sys.executable),
-            __file__,
-            "--inner",
-            str(count),
-            "--rounds",
-            str(asked.rounds),
-        ]
-        limited = {**os.environ, "OPENBLAS_NUM_THREADS": str(count), "OMP_NUM_THREADS": str(count)}
-        said = subprocess.run(words, env=limited, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found[f"threads {count}"] = json.loads(said.splitlines()[-1])
-    asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
-    return 0
+    for count in map(str, threads):
+        limited = {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
+        said = child(Path(__file__).name, "--inner", count, str(rounds), python=PEERS, **limited)
+        found[f"threads {count}"] = json.loads(said[-1])
+    return found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--inner"]:
+        print(json.dumps(figures(*map(int, sys.argv[2:]))))
+    else:
+        run(measure)
