@@ -1,43 +1,38 @@
 """Kernels that misbehave, in numpy, numba and C: which of them detector P finds, and whether it accuses honest ones.
 
-    python benchmarks/misdeeds.py [--honest N] [--language NAME ...] [--go-on] [--out FILE]
+    python benchmarks/misdeeds.py [--honest N] [--language NAME,...] [--go-on] [--out FILE]
 
 A misdeed is a write (undone or not) or a read at an address that the op does not declare, by the op or by a thread that it leaves behind, or bytes of a
 result that it leaves. Each is committed by an op of a small program under a sound plan, in three languages, and looked for by `allocsim.watched`, by poison
 alone (writes in one run, all else with `twice`) and in the strict mode: it is found where an incident names that op, or the thread that it began. Then N
 honest runs of random programs under the planners of the shelf, two of each program, by kernels in each language in turn: each incident there is a false one.
 Exit status 1 where the strict mode missed one or one is false. What was run is written every `KEPT` programs; `--go-on` keeps the misdeeds of the file, and
-goes on where its honest runs end.
+goes on where its honest runs end. With `--language` rows of others stay as the file has them.
 """
 
-import argparse
 import ctypes
-import json
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+from harness import Found, kept, run
 
-import numba  # noqa: E402 - after the path above
-import numpy as np  # noqa: E402
+import numba
+import numpy as np
 
-import allocsim  # noqa: E402
-from allocsim.allocators import find  # noqa: E402
-from allocsim.files import write_atomic  # noqa: E402
-from allocsim.model import Role  # noqa: E402
-from allocsim.p_sanitizer import poison  # noqa: E402
-from allocsim.p_sanitizer.compiled_executor import _at, _carray  # noqa: E402
+import allocsim
+from allocsim.allocators import find
+from allocsim.model import Role
+from allocsim.p_sanitizer import poison
+from allocsim.p_sanitizer.compiled_executor import _at, _carray
 
 COUNT = 64
 """Elements of each tensor, f32."""
@@ -57,9 +52,8 @@ void fill(unsigned char *to, const unsigned char *from, long n) { for (long i = 
 def program() -> Any:
     """Return the program: x uploaded, gone dead early, h live, y made by the op that misbehaves, w a parameter."""
     b = allocsim.ProgramBuilder("step")
-    tensors = {
-        name: b.tensor(name, "f32", (COUNT,), role=Role.PARAMETER if name == "w" else Role.TEMPORARY) for name in PLACES
-    }
+    roles = dict.fromkeys(PLACES, Role.TEMPORARY) | {"w": Role.PARAMETER}
+    tensors = {name: b.tensor(name, "f32", (COUNT,), role=role) for name, role in roles.items()}
     b.op("host.write", (), (tensors["x"],), name="x")
     b.op("copy", (tensors["x"],), (tensors["gone"],))
     b.op("add", (tensors["gone"], tensors["w"]), (tensors["h"],))
@@ -72,79 +66,54 @@ def program() -> Any:
 # --- the three languages: what a kernel does at an address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Language:
-    """How bytes are written and read in a language."""
+Language = Any
+"""How bytes are written and read: `poke(address, count, byte)`, `peek(address)`, `total(address, count)`, the sum of so many bytes,
+and `fill(to, from, count)`, as they lie elsewhere."""
 
-    poke: Callable[[int, int, int], None]
-    """(address, count, byte): write so many."""
-    peek: Callable[[int], int]
-    """Read the byte at an address."""
-    total: Callable[[int, int], int]
-    """(address, count): read so many bytes; their sum."""
-    fill: Callable[[int, int, int], None]
-    """(to, from, count): write so many bytes as they lie elsewhere."""
+
+def in_python(view: Callable[[int, int], Any], made: Callable[[Any], Any]) -> Language:
+    """Return a language whose functions are `made` of Python that sees memory through `view(address, count)`."""
+
+    def poke(at: int, count: int, byte: int) -> None:
+        view(at, count)[:] = byte
+
+    def peek(at: int) -> int:
+        return int(view(at, 1)[0])
+
+    def total(at: int, count: int) -> int:
+        return int(view(at, count).sum())
+
+    def fill(to: int, source: int, count: int) -> None:
+        view(to, count)[:] = view(source, count)
+
+    return SimpleNamespace(poke=made(poke), peek=made(peek), total=made(total), fill=made(fill))
 
 
 def languages(folder: Path) -> dict[str, Language]:
     """Return what each language does; C is left out where there is no compiler."""
-
-    def numpy_poke(at: int, count: int, byte: int) -> None:
-        np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(at))[:] = byte
-
-    def numpy_peek(at: int) -> int:
-        return int(np.ctypeslib.as_array((ctypes.c_uint8 * 1).from_address(at))[0])
-
-    def numpy_total(at: int, count: int) -> int:
-        return int(np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(at)).sum())
-
-    def numpy_fill(to: int, source: int, count: int) -> None:
-        there, here = (np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(at)) for at in (to, source))
-        np.copyto(there, here)
-
-    @numba.njit
-    def numba_poke(at: int, count: int, byte: int) -> None:
-        memory = _carray(_at(at), count, np.uint8)
-        for i in range(count):
-            memory[i] = byte
-
-    @numba.njit
-    def numba_peek(at: int) -> int:
-        return _carray(_at(at), 1, np.uint8)[0]
-
-    @numba.njit
-    def numba_total(at: int, count: int) -> int:
-        memory, found = _carray(_at(at), count, np.uint8), 0
-        for i in range(count):
-            found += memory[i]
-        return found
-
-    @numba.njit
-    def numba_fill(to: int, source: int, count: int) -> None:
-        there, here = _carray(_at(to), count, np.uint8), _carray(_at(source), count, np.uint8)
-        for i in range(count):
-            there[i] = here[i]
-
-    spare = np.zeros(8, np.uint8)
-    numba_poke(spare.ctypes.data, 1, 1)  # compiled before anything forks
-    numba_peek(spare.ctypes.data)
-    numba_total(spare.ctypes.data, 8)
-    numba_fill(spare.ctypes.data, spare.ctypes.data, 8)
     found = {
-        "numpy": Language(poke=numpy_poke, peek=numpy_peek, total=numpy_total, fill=numpy_fill),
-        "numba": Language(poke=numba_poke, peek=numba_peek, total=numba_total, fill=numba_fill),
+        "numpy": in_python(
+            lambda at, count: np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(at)), lambda f: f
+        ),
+        "numba": in_python(numba.njit(lambda at, count: _carray(_at(at), count, np.uint8)), numba.njit),
     }
+    spare = np.zeros(8, np.uint8)
+    place = spare.ctypes.data
+    found["numba"].poke(place, 1, 1)  # compiled before anything forks
+    found["numba"].peek(place)
+    found["numba"].total(place, 8)
+    found["numba"].fill(place, place, 8)
     compiler = shutil.which("cc")
     if compiler is not None:
         (folder / "k.c").write_text(C_SOURCE)
         subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", folder / "k.so", folder / "k.c"], check=True)
         library = ctypes.CDLL(str(folder / "k.so"))
-        place, count = ctypes.c_void_p, ctypes.c_long
-        library.poke.argtypes, library.poke.restype = (place, count, ctypes.c_int), None
-        library.peek.argtypes = (place,)
-        library.total.argtypes, library.total.restype = (place, count), count
-        library.fill.argtypes, library.fill.restype = (place, place, count), None
-        found["C"] = Language(poke=library.poke, peek=library.peek, total=library.total, fill=library.fill)
+        address, count = ctypes.c_void_p, ctypes.c_long
+        library.poke.argtypes, library.poke.restype = (address, count, ctypes.c_int), None
+        library.peek.argtypes = (address,)
+        library.total.argtypes, library.total.restype = (address, count), count
+        library.fill.argtypes, library.fill.restype = (address, address, count), None
+        found["C"] = library
     return found
 
 
@@ -203,12 +172,8 @@ QUESTIONS: dict[str, Callable[[int, Any], Any]] = {
 }
 """What the op makes of the byte, beside its operand."""
 ASKED_OF_ALL = ("its value", "is it 1")
-ASKED_OF = (
-    "the byte behind the operand",
-    "a dead buffer, read",
-    "its own result before it is written",
-    "a live buffer",
-)
+ASKED_OF = ("the byte behind the operand", "a dead buffer, read", "its own result before it is written",
+            "a live buffer")  # fmt: skip
 
 LATE = {"its own result": ("y", 12, True), "its operand": ("h", 0, True), "a dead buffer": ("gone", 3, False)}
 """Where a thread that the op leaves behind goes while the next op runs, and whether it writes."""
@@ -217,62 +182,59 @@ LEAVES = {"one byte": (9, 10), "one element": (20, 24), "the first half": (0, SI
 """Name -> bytes of the result that are left as they were."""
 
 
+def _write(by: Language, row: Any, at: Any, x: Any, out: Any) -> None:
+    buffer, offset, count = row
+    np.negative(x, out)
+    by.poke((0 if buffer is None else at(buffer)) + offset, count, 0x5A)
+
+
+def _restore(by: Language, row: Any, at: Any, x: Any, out: Any) -> None:
+    np.negative(x, out)
+    there = at(row[0]) + row[1]
+    seen = by.peek(there)
+    by.poke(there, 1, seen ^ 255)
+    by.poke(there, 1, seen)
+
+
+def _read(by: Language, row: Any, at: Any, x: Any, out: Any) -> None:
+    buffer, offset, answer = row
+    seen = by.peek(at(buffer) + offset)
+    np.negative(x, out)
+    out[3] = answer(seen, x)
+
+
+def _late(by: Language, row: Any, at: Any, x: Any, out: Any) -> None:
+    np.negative(x, out)
+    (buffer, offset, writes), ready = row, threading.Event()
+
+    def behind() -> None:
+        ready.wait()
+        by.poke(at(buffer) + offset, 1, 7) if writes else by.peek(at(buffer) + offset)
+
+    thread = threading.Thread(target=behind)
+    thread.start()
+    LEFT.append((ready, thread))
+
+
+def _leave(row: Any, _at: Any, x: Any, out: Any) -> None:
+    (low, high), work, memory = row, np.negative(x).view(np.uint8), out.view(np.uint8)
+    memory[:low], memory[high:] = work[:low], work[high:]
+
+
 def kernels(by: Language) -> dict[str, Callable[..., None]]:
     """Return for each misdeed what commits it: (address of a buffer, operand, result)."""
-    found: dict[str, Callable[..., None]] = {}
-    for name, (buffer, offset, count) in WRITES.items():
-
-        def write(at: Any, x: Any, out: Any, *, buffer: Any = buffer, offset: int = offset, count: int = count) -> None:
-            np.negative(x, out)
-            by.poke((0 if buffer is None else at(buffer)) + offset, count, 0x5A)
-
-        found[f"write: {name}"] = write
-    for name in RESTORED:
-        buffer, offset, count = WRITES[name]
-
-        def restore(at: Any, x: Any, out: Any, *, buffer: Any = buffer, offset: int = offset) -> None:
-            np.negative(x, out)
-            there = at(buffer) + offset
-            seen = by.peek(there)
-            by.poke(there, 1, seen ^ 255)
-            by.poke(there, 1, seen)
-
-        found[f"write and undo: {name}"] = restore
-    for name, (buffer, offset) in READS.items():
-        for question, answer in QUESTIONS.items():
-            if question not in ASKED_OF_ALL and name not in ASKED_OF:
-                continue
-
-            def read(at: Any, x: Any, out: Any, *, b: str = buffer, offset: int = offset, answer: Any = answer) -> None:
-                seen = by.peek(at(b) + offset)
-                np.negative(x, out)
-                out[3] = answer(seen, x)
-
-            found[f"read: {name}: {question}"] = read
-    for name, (buffer, offset, writes) in LATE.items():
-
-        def late(at: Any, x: Any, out: Any, *, b: str = buffer, offset: int = offset, writes: bool = writes) -> None:
-            np.negative(x, out)
-            ready = threading.Event()
-
-            def behind() -> None:
-                ready.wait()
-                by.poke(at(b) + offset, 1, 7) if writes else by.peek(at(b) + offset)
-
-            thread = threading.Thread(target=behind)
-            thread.start()
-            LEFT.append((ready, thread))
-
-        found[f"a thread left behind: {name}"] = late
-    for name, (low, high) in LEAVES.items():
-
-        def leave(_at: Any, x: Any, out: Any, low: int = low, high: int = high) -> None:
-            work = np.negative(x).view(np.uint8)
-            memory = out.view(np.uint8)
-            memory[:low], memory[high:] = work[:low], work[high:]
-
-        found[f"leave: {name}"] = leave
-    return found
+    return {
+        **{f"write: {name}": partial(_write, by, row) for name, row in WRITES.items()},
+        **{f"write and undo: {name}": partial(_restore, by, WRITES[name]) for name in RESTORED},
+        **{
+            f"read: {name}: {question}": partial(_read, by, (*row, answer))
+            for name, row in READS.items()
+            for question, answer in QUESTIONS.items()
+            if question in ASKED_OF_ALL or name in ASKED_OF
+        },
+        **{f"a thread left behind: {name}": partial(_late, by, row) for name, row in LATE.items()},
+        **{f"leave: {name}": partial(_leave, row) for name, row in LEAVES.items()},
+    }
 
 
 def _performed(made: Any, misdeed: Callable[..., None], op: Any, operands: Any, results: Any) -> None:
@@ -312,12 +274,8 @@ def committed(made: Any, language: str, by: Language) -> list[dict[str, Any]]:
             row[mode] = sorted({i.kind for i in found.incidents if _right(i)})
             row[f"{mode} others"] = sum(i.op not in (BAD, None) and not _right(i) for i in found.incidents)
         rows.append(row)
-        said = [f"{', '.join(row[mode]) or 'MISSED'}{' OTHERS' * bool(row[f'{mode} others'])}" for mode in MODES]
-        print(f"{language:6s} {name:60s} {said[0]:40s} {said[1]}", flush=True)
+        print(row, "" if row["strict"] else "MISSED", flush=True)
     return rows
-
-
-MODES = ("poison", "strict")
 
 
 def _right(incident: Any) -> bool:
@@ -325,7 +283,7 @@ def _right(incident: Any) -> bool:
     return incident.op == BAD or f"which op {BAD} had begun" in incident.witness
 
 
-def honest(numbers: range, seed: int, by: Sequence[Language]) -> int:
+def honestly(numbers: range, seed: int, by: Sequence[Language]) -> int:
     """Return how many incidents honest kernels are charged with in the random programs of these numbers, the languages in turn."""
     false = 0
     for number in numbers:
@@ -381,44 +339,31 @@ def _honest(by: Language, op: Any, operands: Sequence[Any], results: Sequence[An
         by.fill(result.ctypes.data, made.ctypes.data, result.nbytes)
 
 
-def main() -> int:
-    """Commit all misdeeds, run the honest ones; print and write the table, return the exit status."""
-    parser = argparse.ArgumentParser(description="Kernels that misbehave.")
-    parser.add_argument("--honest", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--language", action="append", help="only this one; rows of others stay as the file has them")
-    parser.add_argument(
-        "--go-on", action="store_true", help="keep the misdeeds of the file, go on with the honest runs"
-    )
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "misdeeds.json")
-    options = parser.parse_args()
-    made = program()
+def measure(
+    *, honest: int = 10_000, seed: int = 1, language: tuple[str, ...] = (), go_on: bool = False, out: Path
+) -> Iterator[Found]:
+    """Commit all misdeeds, run the honest ones; `go_on`: keep the misdeeds of the file, go on with the honest runs."""
+    made, before = program(), kept(out)
     with tempfile.TemporaryDirectory() as folder:
-        all_of_them = languages(Path(folder))
-        wanted = {n: by for n, by in all_of_them.items() if not options.language or n in options.language}
-        before = json.loads(options.out.read_text()) if options.out.exists() else {}
-        rows = before["misdeeds"] if options.go_on else []
-        if not options.go_on:
-            rows += [row for row in before.get("misdeeds", []) if options.language and row["language"] not in wanted]
+        every = languages(Path(folder))
+        wanted = {name: by for name, by in every.items() if not language or name in language}
+        rows = before["misdeeds"] if go_on else []
+        if not go_on:
+            rows += [row for row in before.get("misdeeds", []) if language and row["language"] not in wanted]
             rows += [row for name, by in wanted.items() for row in committed(made, name, by)]
-        missed = [row for row in rows if not row["strict"]]
         others = sum(row["strict others"] for row in rows)
-        done, false = (before["honest_runs"], before["false"] - others) if options.go_on else (0, 0)
-        kept = [*range(done // RUNS, options.honest // RUNS, KEPT), options.honest // RUNS]
-        for low, high in pairwise(kept):
-            false += honest(range(low, high), options.seed, list(all_of_them.values()))
-            about = {
+        done, false = (before["honest_runs"], before["false"] - others) if go_on else (0, 0)
+        for low, high in pairwise([*range(done // RUNS, honest // RUNS, KEPT), honest // RUNS]):
+            false += honestly(range(low, high), seed, list(every.values()))
+            yield {
                 "misdeeds": rows,
                 "missed by poison": sum(not row["poison"] for row in rows),
-                "missed": len(missed),
-                "honest_languages": list(all_of_them),
+                "missed": sum(not row["strict"] for row in rows),
+                "honest_languages": list(every),
                 "honest_runs": high * RUNS,
                 "false": false + others,
             }
-            write_atomic(options.out, json.dumps(about, indent=1).encode() + b"\n")
-    print(f"{len(rows)} misdeeds, {len(missed)} missed; {options.honest} honest runs, {false + others} false")
-    return int(bool(missed or false or others))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed=("missed", "false"))
