@@ -10,97 +10,90 @@ The JSON is written after every mutant; run again, it goes on where it stopped, 
 a Markdown file with every mutant, and of each survivor why it survives. Exit status 1 where a mutant that is unsound by replay escapes the judge.
 """
 
-import argparse
 import hashlib
-import json
 import os
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-os.environ["NUMBA_DISABLE_JIT"] = (
-    "1"  # before numba is imported: compiled code would be kept on disk under the name of the file
-)
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # before numba is imported: code is kept on disk under the name of the file
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
+from harness import Found, kept, run
 
-from mutation import ROOT, Mutant, sample, sources  # noqa: E402 - after the paths above
-from nursery import Nursery, Outcome, corpus  # noqa: E402
-from survivors import argue  # noqa: E402
+from mutation import ROOT, Mutant, sample, sources
+from nursery import Nursery, Outcome, corpus
 
-from allocsim.files import write_atomic  # noqa: E402
+from allocsim.files import write_atomic
+
+PURPOSE: Final = {
+    "bounds.py": "a bound says how good a plan is, and places nothing",
+    "portfolio.py": "it picks among plans that are each placed by somebody else",
+    "strangers.py": "it finds and calls a planner, and places nothing",
+    "compiling.py": "it compiles, which the corpus leaves out",
+}
+"""File -> why a change in it seldom moves a buffer."""
 
 
-def main() -> int:
-    """Raise the sample, write what became of it; return the exit status."""
-    parser = argparse.ArgumentParser(description="The judge against mutants of the planners.")
-    parser.add_argument("--count", type=int, default=330)
-    parser.add_argument("--seed", type=int, default=1501)
-    parser.add_argument("--programs", type=int, default=24)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at once")
-    parser.add_argument("--no-dumps", action="store_true", help="generated programs only")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "mutants.json")
-    options, _ = parser.parse_known_args()
-    about = {
-        "count": options.count,
-        "seed": options.seed,
-        "programs": options.programs,
-        "dumps": not options.no_dumps,
-        "sources": hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in sources())).hexdigest()[:16],
-    }
-    rows = _kept(options.out, about)
-    wanted = sample(options.count, options.seed)
-    known = {_identity(row) for row in rows}
+def measure(
+    *,
+    count: int = 330,
+    seed: int = 1501,
+    programs: int = 24,
+    jobs: int = os.cpu_count() or 1,
+    no_dumps: bool = False,
+    out: Path,
+) -> Iterator[Found]:
+    """Raise the sample, `jobs` mutants at once; `no_dumps`: of generated programs only."""
+    state = hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in sources())).hexdigest()[:16]
+    about = {"count": count, "seed": seed, "programs": programs, "dumps": not no_dumps, "sources": state}
+    before = kept(out)
+    same = all(before.get("about", {}).get(name) == value for name, value in about.items())
+    rows = list(before["rows"]) if same else []
+    wanted = sample(count, seed)
+    known = {(row["path"], row["operator"], row["occurrence"]) for row in rows}
     missing = [mutant for mutant in wanted if (mutant.path, mutant.operator, mutant.occurrence) not in known]
     if missing:
-        nursery = Nursery.of(corpus(options.programs, options.seed, dumps=not options.no_dumps))
+        nursery = Nursery.of(corpus(programs, seed, dumps=not no_dumps))
         about |= {"answers": len(nursery.base), "unsound as it is": len(nursery.broken)}
-        begun = [nursery.begin(mutant) for mutant in missing[: options.jobs]]
+        begun = [nursery.begin(mutant) for mutant in missing[:jobs]]
         for number, mutant in enumerate(missing):
             row = _row(mutant, nursery, nursery.end(begun[number]))
-            begun += [nursery.begin(further) for further in missing[number + options.jobs :][:1]]
+            begun += [nursery.begin(further) for further in missing[number + jobs :][:1]]
             rows.append(row)
-            _write(options.out, about, rows)
-            print(
-                f"{len(rows)}/{len(wanted)} {row['outcome']:12} {row['path']}:{row['line']} {row['becomes']}",
-                flush=True,
-            )
+            yield _told(out, about, rows)
+            where = f"{row['path']}:{row['line']}"
+            print(f"{len(rows)}/{len(wanted)} {row['outcome']:12} {where} {row['becomes']}", flush=True)
     else:
-        about = json.loads(options.out.read_text())["about"]
-    _write(options.out, about, rows)
-    for line in _summary(rows):
-        print(line)
-    return int(any(row["escaped"] or row["disagree"] for row in rows))
+        about = before["about"]
+    yield _told(out, about, rows)
+    print(*_summary(rows), sep="\n")
+
+
+def _told(out: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> Found:
+    """Write the page; return what is to be written beside it."""
+    write_atomic(out.with_suffix(".md"), "\n".join(_page(about, rows)).encode() + b"\n")
+    bad = sum(bool(row["escaped"] or row["disagree"]) for row in rows)
+    return {"about": about, "outcomes": Counter(row["outcome"] for row in rows), "bad": bad, "rows": rows}
+
+
+def argue(row: dict[str, Any]) -> str:
+    """Return why a mutant that changes nothing, or nothing that matters, is no fault the judge should see."""
+    purpose = PURPOSE.get(Path(row["path"]).name)
+    if row["reached"] and row["outcome"] == "other plan":
+        grown = ", ".join(f"{name} {nbytes:+d} bytes" for name, nbytes in sorted(row["peaks"].items()))
+        return f"{row['changed']} other answers, every one sound by replay and clean; peaks: {grown}"
+    unmoved = "reached, and no lifetime, size, pair or offset of the corpus depends on it"
+    said = unmoved if row["reached"] else "not reached by the corpus"
+    return said + (f"; {purpose}" if purpose else "")
 
 
 def _row(mutant: Mutant, nursery: Nursery, outcome: Outcome) -> dict[str, Any]:
     was, becomes = mutant.change()
     reached = (mutant.path, mutant.line) in nursery.reached
     return asdict(mutant) | {"was": was, "becomes": becomes, "reached": reached} | asdict(outcome)
-
-
-def _identity(row: dict[str, Any]) -> tuple[str, str, int]:
-    return row["path"], row["operator"], row["occurrence"]
-
-
-def _kept(path: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of an earlier run of the same sample."""
-    if not path.exists():
-        return []
-    record = json.loads(path.read_text())
-    same = all(record["about"].get(name) == value for name, value in about.items())
-    return list(record["rows"]) if same else []
-
-
-def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    record = {"about": about, "outcomes": Counter(row["outcome"] for row in rows), "rows": rows}
-    write_atomic(path, json.dumps(record, indent=1).encode() + b"\n")
-    write_atomic(path.with_suffix(".md"), "\n".join(_page(about, rows)).encode() + b"\n")
 
 
 def _summary(rows: list[dict[str, Any]]) -> list[str]:
@@ -122,43 +115,27 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
 def _page(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
     lines = ["# Mutants of the planners", "", *(f"* {line}" for line in _summary(rows)), ""]
     lines += [f"Made by `benchmarks/mutants.py`: {', '.join(f'{name} {value}' for name, value in about.items())}.", ""]
-    for title, outcomes in (
-        ("Convicted", ("unsound", "wrong belief")),
-        ("Not planned", ("error", "endless", "broken")),
-    ):
-        lines += [
-            f"## {title}",
-            "",
-            "| where | was | becomes | outcome | answers | says |",
-            "|---|---|---|---|---:|---|",
-        ]
-        for row in sorted((row for row in rows if row["outcome"] in outcomes), key=_place):
+    head = "| where | was | becomes | outcome |"
+    titles = {"Convicted": ("unsound", "wrong belief"), "Not planned": ("error", "endless", "broken")}
+    for title, outcomes in titles.items():
+        lines += [f"## {title}", "", f"{head} answers | says |", "|---|---|---|---|---:|---|"]
+        for row in _chosen(rows, *outcomes):
             said = ", ".join(sorted(row["kinds"])) if row["kinds"] else row["said"]
-            lines.append(
-                f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | "
-                f"{row['changed']} | {_cell(said)} |"
-            )
+            lines.append(f"{_begin(row)} {row['changed']} | {_cell(said)} |")
         lines.append("")
     lines += ["## Survivors", "", "Sound and clean on every answer, or no answer changed.", ""]
-    lines += ["| where | was | becomes | outcome | why it survives |", "|---|---|---|---|---|"]
-    for row in sorted((row for row in rows if row["outcome"] in {"same", "other plan"}), key=_place):
-        lines.append(
-            f"| {_where(row)} | {_code(row['was'])} | {_code(row['becomes'])} | {row['outcome']} | "
-            f"{_cell(argue(row))} |"
-        )
-    return lines
+    lines += [f"{head} why it survives |", "|---|---|---|---|---|"]
+    return [*lines, *(f"{_begin(row)} {_cell(argue(row))} |" for row in _chosen(rows, "same", "other plan"))]
 
 
-def _place(row: dict[str, Any]) -> tuple[str, int, str]:
-    return row["path"], row["line"], row["becomes"]
+def _chosen(rows: list[dict[str, Any]], *outcomes: str) -> list[dict[str, Any]]:
+    chosen = [row for row in rows if row["outcome"] in outcomes]
+    return sorted(chosen, key=lambda row: (row["path"], row["line"], row["becomes"]))
 
 
-def _where(row: dict[str, Any]) -> str:
-    return f"{Path(row['path']).name}:{row['line']}"
-
-
-def _code(text: str) -> str:
-    return f"`{_cell(text)}`"
+def _begin(row: dict[str, Any]) -> str:
+    where = f"{Path(row['path']).name}:{row['line']}"
+    return f"| {where} | `{_cell(row['was'])}` | `{_cell(row['becomes'])}` | {row['outcome']} |"
 
 
 def _cell(text: str) -> str:
@@ -166,4 +143,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="bad")
