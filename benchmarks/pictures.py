@@ -1,6 +1,6 @@
 """Every kind of picture of a document at 10, 1,000 and 100,000 buffers: time, memory, bytes, what is drawn, and files to be looked at.
 
-    python benchmarks/pictures.py [--counts N ...] [--kinds K ...] [--suffixes .png ...] [--folder DIR] [--out FILE]
+    python benchmarks/pictures.py [--counts N,...] [--kinds K,...] [--suffixes .png,...] [--folder DIR] [--out FILE]
 
 The document is made here, from a seed: the training step of a model of as many layers as give that many buffers, with weights and momenta, activations
 that wait for their backward pass, gradients and short-lived results. It is planned twice. `sound` has the true lifetimes. `faulty` forgets the backward
@@ -13,13 +13,13 @@ labels and marks are those of the figure: shapes that are not text, words that a
 given.
 """
 
-import argparse
-import json
-import os
-import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from harness import Found, forked, run
 
 import numpy as np
 from matplotlib.collections import Collection, PathCollection
@@ -27,14 +27,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-import reports  # noqa: E402 - after the path above
-from allocsim.allocators import ALLOCATORS  # noqa: E402 - as above
-from allocsim.model import Document, Problem, Program, Role  # noqa: E402 - as above
-from allocsim.programs.builder import ProgramBuilder  # noqa: E402 - as above
-from reports.figures import FIGURES  # noqa: E402 - as above
+import reports
+from allocsim.allocators import ALLOCATORS
+from allocsim.model import Document, Problem, Program, Role
+from allocsim.programs.builder import ProgramBuilder
+from reports.figures import FIGURES
 
 COUNTS: Final = (10, 1000, 100_000)
 
@@ -55,71 +52,40 @@ def training(count: int) -> Program:
     widths = (16 * np.exp(rng.random(layers + 1) * np.log(256))).astype(np.int64).tolist()
     b = ProgramBuilder(f"training step, {count:,} buffers")
 
-    def tensor(name: str, elements: int, stage: str, **more: Any) -> int:
-        return b.value(
-            name,
-            b.buffer(name, 4 * elements, role=more.pop("role", Role.TEMPORARY)),
-            "f32",
-            (elements,),
-            meta={"stage": stage, **more},
-        )
+    def tensor(name: str, elements: int, stage: str, role: Role = Role.TEMPORARY, **more: Any) -> int:
+        return b.value(name, b.buffer(name, 4 * elements, role=role), "f32", (elements,), meta={"stage": stage, **more})
 
-    x = tensor("x", widths[0], "forward", role=Role.INPUT)
+    def op(stage: str, kind: str, operands: tuple[int, ...], result: int, name: str = "", **more: Any) -> int:
+        b.op(kind, operands, (result,), **({"name": name} if name else {}), meta={"stage": stage}, **more)
+        return result
+
+    x = tensor("x", widths[0], "forward", Role.INPUT)
     b.op("host.write", (), (x,))
     weights, momenta, products, kept = [], [], [], [x]
     for layer, width in enumerate(widths[1:]):
-        weights.append(tensor(f"layer.{layer}.weight", 4 * width, "forward", role=Role.PARAMETER))
-        momenta.append(tensor(f"layer.{layer}.momentum", 4 * width, "forward", role=Role.STATE))
-        products.append(tensor(f"layer.{layer}.product", width, "forward"))
-        b.op(
-            "mul_mat",
-            (weights[-1], kept[-1]),
-            (products[-1],),
-            name=f"layer.{layer}.mul_mat",
-            meta={"stage": "forward"},
-        )
-        kept.append(tensor(f"layer.{layer}.out", width, "forward"))
-        b.op("silu", (products[-1],), (kept[-1],), name=f"layer.{layer}.silu", meta={"stage": "forward"})
-    adjoint = tensor("loss.adjoint", widths[-1], "backward", adjoint_of="loss")
-    b.op("loss_back", (kept[-1],), (adjoint,), meta={"stage": "backward"})
+        at = f"layer.{layer}"
+        weights.append(tensor(f"{at}.weight", 4 * width, "forward", Role.PARAMETER))
+        momenta.append(tensor(f"{at}.momentum", 4 * width, "forward", Role.STATE))
+        product = tensor(f"{at}.product", width, "forward")
+        products.append(op("forward", "mul_mat", (weights[-1], kept[-1]), product, f"{at}.mul_mat"))
+        kept.append(op("forward", "silu", (product,), tensor(f"{at}.out", width, "forward"), f"{at}.silu"))
+    adjoint = op(
+        "backward", "loss_back", (kept[-1],), tensor("loss.adjoint", widths[-1], "backward", adjoint_of="loss")
+    )
     for layer in reversed(range(layers)):
-        width = widths[layer + 1]
-        inner = tensor(f"d.layer.{layer}.product", width, "backward", adjoint_of=f"layer.{layer}.product")
-        b.op(
-            "silu_back",
-            (adjoint, products[layer]),
-            (inner,),
-            name=f"layer.{layer}.silu_back",
-            meta={"stage": "backward"},
-        )
-        gradient = tensor(f"d.layer.{layer}.weight", 4 * width, "backward", grad_of=f"layer.{layer}.weight")
-        b.op("out_prod", (inner, kept[layer]), (gradient,), name=f"layer.{layer}.out_prod", meta={"stage": "backward"})
-        adjoint = tensor(f"d.layer.{layer}.in", widths[layer], "backward", adjoint_of=f"layer.{layer}.in")
-        b.op(
-            "mul_mat",
-            (weights[layer], inner),
-            (adjoint,),
-            name=f"layer.{layer}.mul_mat_back",
-            meta={"stage": "backward"},
-        )
-        update = tensor(f"layer.{layer}.update", 4 * width, "update")
-        b.op(
-            "momentum", (momenta[layer], gradient), (update,), name=f"layer.{layer}.momentum", meta={"stage": "update"}
-        )
-        changed = b.value(
-            f"layer.{layer}.weight.next", f"layer.{layer}.weight", "f32", (4 * width,), meta={"stage": "update"}
-        )
-        b.op(
-            "sgd",
-            (weights[layer], update),
-            (changed,),
-            name=f"layer.{layer}.sgd",
-            in_place=((0, 0),),
-            meta={"stage": "update"},
-        )
+        at, width = f"layer.{layer}", widths[layer + 1]
+        inner = tensor(f"d.{at}.product", width, "backward", adjoint_of=f"{at}.product")
+        op("backward", "silu_back", (adjoint, products[layer]), inner, f"{at}.silu_back")
+        gradient = tensor(f"d.{at}.weight", 4 * width, "backward", grad_of=f"{at}.weight")
+        op("backward", "out_prod", (inner, kept[layer]), gradient, f"{at}.out_prod")
+        adjoint = tensor(f"d.{at}.in", widths[layer], "backward", adjoint_of=f"{at}.in")
+        op("backward", "mul_mat", (weights[layer], inner), adjoint, f"{at}.mul_mat_back")
+        update = tensor(f"{at}.update", 4 * width, "update")
+        op("update", "momentum", (momenta[layer], gradient), update, f"{at}.momentum")
+        changed = b.value(f"{at}.weight.next", f"{at}.weight", "f32", (4 * width,), meta={"stage": "update"})
+        op("update", "sgd", (weights[layer], update), changed, f"{at}.sgd", in_place=((0, 0),))
     for rest in range(count - 2 - EACH_LAYER * layers):
-        last, adjoint = adjoint, tensor(f"norm.{rest}", 16, "update")
-        b.op("norm", (last,), (adjoint,), meta={"stage": "update"})
+        adjoint = op("update", "norm", (adjoint,), tensor(f"norm.{rest}", 16, "update"))
     b.op("host.read", (adjoint,), ())
     return b.build()
 
@@ -135,11 +101,8 @@ def documents(count: int, planned_by: str = PLANNER) -> dict[str, Document]:
 def forgetful(right: Problem, program: Program) -> Problem:
     """Return a belief with lifetimes too short and too long, each of every ninth activation."""
     stop = np.array(right.stop)
-    kept = [
-        place
-        for place, name in enumerate(program.buffers.names)
-        if name.endswith((".product", ".out")) and not name.startswith("d.")
-    ]
+    names = enumerate(program.buffers.names)
+    kept = [place for place, name in names if name.endswith((".product", ".out")) and not name.startswith("d.")]
     short, long = kept[::9], kept[4::9]
     stop[short] = right.start[short] + 1
     stop[long] = len(program.ops)
@@ -147,87 +110,61 @@ def forgetful(right: Problem, program: Program) -> Problem:
     return Problem.of(program, start=right.start, stop=stop, **told)
 
 
-def main() -> None:
-    """Draw, measure, print, write."""
-    parser = argparse.ArgumentParser(description="Every kind of picture at three sizes.")
-    parser.add_argument("--counts", type=int, nargs="+", default=list(COUNTS))
-    parser.add_argument("--kinds", nargs="+", default=list(FIGURES))
-    parser.add_argument("--suffixes", nargs="+", default=list(reports.SUFFIXES))
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "pictures.json")
-    options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+def measure(
+    *,
+    counts: tuple[int, ...] = COUNTS,
+    kinds: tuple[str, ...] = tuple(FIGURES),
+    suffixes: tuple[str, ...] = tuple(reports.SUFFIXES),
+    folder: str = "",
+) -> Iterator[Found]:
+    """Draw and measure; then print the table."""
+    rows: list[Found] = []
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        for kind in options.kinds:
-            reports.plot(documents(10)["faulty"], kind, folder / "first.png")
-        (folder / "first.png").unlink()
-        for count in options.counts:
+        place = Path(folder or scratch)
+        place.mkdir(parents=True, exist_ok=True)
+        for kind in kinds:
+            reports.plot(documents(10)["faulty"], kind, place / "first.png")
+        (place / "first.png").unlink()
+        for count in counts:
             for name, document in documents(count).items():
-                for kind in options.kinds:
-                    rows.append(
-                        {
-                            "buffers": count,
-                            "document": name,
-                            "kind": kind,
-                            **drawn(document, kind, folder / f"{kind}-{count}-{name}", options.suffixes),
-                        }
-                    )
+                for kind in kinds:
+                    row = {"buffers": count, "document": name, "kind": kind}
+                    rows.append(row | drawn(document, kind, place / f"{kind}-{count}-{name}", suffixes))
                     print(rows[-1], flush=True)
-    record = {
-        "unit": "CPU seconds, peak MiB of the process, KiB of the file",
-        "seed": SEED,
-        "planner": PLANNER,
-        "rows": rows,
-    }
-    options.out.write_text(json.dumps(record, indent=1) + "\n")
-    print(*table(rows, options.suffixes), sep="\n")
+                    unit = "CPU seconds, peak MiB of the process, KiB of the file"
+                    yield {"unit": unit, "seed": SEED, "planner": PLANNER, "rows": rows}
+    print(*table(rows, suffixes), sep="\n")
 
 
-def table(rows: list[dict[str, Any]], suffixes: list[str]) -> list[str]:
+def table(rows: list[Found], suffixes: tuple[str, ...]) -> list[str]:
     """Return the table of docs/pictures.md: the faulty documents, of time and memory the most of the formats."""
-    formats = [suffix[1:] for suffix in suffixes]
-    heads = ("kind", "buffers", "s", "MiB", *(f"KiB {form}" for form in formats), "boxes", "labels", "marks")
+    formats, numbers = [suffix[1:] for suffix in suffixes], ("boxes", "labels", "marks")
+    heads = ("kind", "buffers", "s", "MiB", *(f"KiB {form}" for form in formats), *numbers)
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for row in sorted(
-        (row for row in rows if row["document"] == "faulty"), key=lambda row: list(FIGURES).index(row["kind"])
-    ):
+    faulty = [row for row in rows if row["document"] == "faulty"]
+    for row in sorted(faulty, key=lambda row: list(FIGURES).index(row["kind"])):
         most = [max(row[form][key] for form in formats) for key in ("seconds", "peak_mib")]
-        cells = (
-            *most,
-            *(row[form]["kib"] for form in formats),
-            *(f"{row[key]:,}" for key in ("boxes", "labels", "marks")),
-        )
+        cells = (*most, *(row[form]["kib"] for form in formats), *(f"{row[key]:,}" for key in numbers))
         lines.append(f"| `{row['kind']}` | {row['buffers']:,} | {' | '.join(map(str, cells))} |")
     return lines
 
 
-def drawn(document: Document, kind: str, stem: Path, suffixes: list[str]) -> dict[str, Any]:
+def drawn(document: Document, kind: str, stem: Path, suffixes: tuple[str, ...]) -> Found:
     """Draw into a file of each suffix; return what is in the picture, and seconds, MiB and KiB of each file."""
-    found: dict[str, Any] = {}
+    found: Found = {}
     for suffix in suffixes:
         path = stem.with_name(stem.name + suffix)
-        receive, send = os.pipe()
-        child = os.fork()
-        if not child:
-            figure = reports.draw(document, kind)
-            reports.plot_figure(lambda: figure, path)  # noqa: B023 - used before the next turn
-            os.write(send, json.dumps(contents(figure)).encode())
-            os._exit(0)
-        os.close(send)
-        with os.fdopen(receive) as said:
-            words = said.read()
-        _, status, used = os.wait4(child, 0)
-        if status:
-            raise SystemExit(f"{path}: the process that draws it ended with {os.waitstatus_to_exitcode(status)}")
-        found |= json.loads(words)
-        found[suffix[1:]] = {
-            "seconds": round(used.ru_utime + used.ru_stime, 1),
-            "peak_mib": used.ru_maxrss // 1024,
-            "kib": path.stat().st_size // 1024,
-        }
+        within, used = forked(partial(pictured, document, kind, path))
+        spent = {"seconds": round(used.ru_utime + used.ru_stime, 1), "peak_mib": used.ru_maxrss // 1024}
+        found |= {**within, suffix[1:]: {**spent, "kib": path.stat().st_size // 1024}}
     return found
+
+
+def pictured(document: Document, kind: str, path: Path) -> dict[str, int]:
+    """Draw into a file; return what is in the picture."""
+    figure = reports.draw(document, kind)
+    reports.plot_figure(lambda: figure, path)
+    return contents(figure)
 
 
 def contents(figure: Figure) -> dict[str, int]:
@@ -247,4 +184,4 @@ def contents(figure: Figure) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, known={"kinds": FIGURES, "suffixes": reports.SUFFIXES})
