@@ -1,6 +1,6 @@
 """Bytes that a rank of PyTorch's FSDP2 holds, recorded, beside the formulas of ZeRO and the planned step of `shard`.
 
-    python benchmarks/fsdp_memory.py         # needs torch; writes benchmarks/results/fsdp_memory.json
+    python benchmarks/fsdp_memory.py [--ranks 2,4] [--out FILE]         # needs torch
 
 One multi-layer perceptron (30 layers of width 128, f32, Adam), 8 rows a rank. FSDP2 runs on the CPU, a process for each
 rank, which meet by gloo; a step after the first is recorded. `kept` is what is there before and after the step
@@ -8,26 +8,26 @@ rank, which meet by gloo; a step after the first is recorded. `kept` is what is 
 by the lives of its blocks, of ours by the lives of its buffers. Both are divided by the parameters.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+
+from harness import Found, run
 
 import numpy as np
 from large import most_live
 
 from allocsim import document
+from allocsim.errors import EngineError
 from allocsim.model import Document, Role
 
-OUT = Path(__file__).parent / "results" / "fsdp_memory.json"
 WIDTHS = (128,) * 31
 ROWS = 8
-RANKS = (2, 4)
 COUNT = sum(into * (out + 1) for out, into in pairwise(WIDTHS))
 
 
@@ -37,10 +37,8 @@ def of_recording(found: Document) -> dict[str, float]:
     own = plan.arena < 0
     nbytes = plan.program.buffers.nbytes
     problem = plan.problem or found.problems[0]
-    return {
-        "kept": int(nbytes[own].sum()) / COUNT,
-        "working": most_live(replace(problem, nbytes=np.where(own, 0, nbytes))) / COUNT,
-    }
+    working = most_live(replace(problem, nbytes=np.where(own, 0, nbytes)))
+    return {"kept": int(nbytes[own].sum()) / COUNT, "working": working / COUNT}
 
 
 def of_shard(ranks: int) -> dict[str, float]:
@@ -59,7 +57,7 @@ def of_shard(ranks: int) -> dict[str, float]:
     return {"kept": int(buffers.nbytes[kept].sum()) / COUNT, "working": working / COUNT}
 
 
-def record_rank(folder: Path, rank: int, ranks: int) -> None:
+def record_rank(folder: str, ranks: int, rank: int) -> None:
     """Train two steps as one rank, record the second."""
     import torch  # noqa: PLC0415 - the recorded ranks alone need it
     import torch.distributed as dist  # noqa: PLC0415 - as above
@@ -85,45 +83,34 @@ def record_rank(folder: Path, rank: int, ranks: int) -> None:
     step()
     with record(lines=False) as recording:
         step()
-    document.write(recording.document, folder / f"{rank}.json")
+    document.write(recording.document, Path(folder) / f"{rank}.json")
     dist.destroy_process_group()
 
 
 def recorded(ranks: int) -> Document:
     """Return what rank 0 of so many processes recorded."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--folder", folder, "--ranks", str(ranks), "--rank"]
+        command = [sys.executable, __file__, "--rank", folder, str(ranks)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         begun = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(ranks)]
         if sum(process.wait() != 0 for process in begun):
-            raise SystemExit(f"a rank of {ranks} ended with an error")
+            raise EngineError(f"a rank of {ranks} ended with an error")
         return document.read(Path(folder) / "0.json")
 
 
-def main() -> None:
-    """Print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where a rank writes")
-    parser.add_argument("--ranks", type=int)
-    parser.add_argument("--rank", type=int)
-    asked = parser.parse_args()
-    if asked.rank is not None:
-        record_rank(asked.folder, asked.rank, asked.ranks)
-        return
+def measure(*, ranks: tuple[int, ...] = (2, 4)) -> Iterator[Found]:
+    """Measure each number of ranks."""
     rows = []
-    for ranks in RANKS if asked.ranks is None else (asked.ranks,):
-        ours, theirs = of_shard(ranks), of_recording(recorded(ranks))
-        rows.append(
-            {"ranks": ranks, "formula": {"kept": 12 / ranks, "gradients": 4 / ranks}, "shard": ours, "fsdp2": theirs}
-        )
-        print(
-            {
-                key: value if isinstance(value, int) else {k: round(v, 3) for k, v in value.items()}
-                for key, value in rows[-1].items()
-            }
-        )
-    OUT.write_text(json.dumps({"parameters": COUNT, "bytes_a_parameter": rows}, indent=1) + "\n", encoding="utf-8")
+    for count in ranks:
+        known = {"kept": 12 / count, "gradients": 4 / count}
+        ours, theirs = of_shard(count), of_recording(recorded(count))
+        rows.append({"ranks": count, "formula": known, "shard": ours, "fsdp2": theirs})
+        print(rows[-1], flush=True)
+        yield {"parameters": COUNT, "bytes_a_parameter": rows}
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--rank"]:
+        record_rank(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        run(measure, versions=("torch",))
