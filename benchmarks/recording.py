@@ -9,8 +9,6 @@ is the first with one wait left out in a hundred thousand events, which must be 
 """
 
 import json
-import resource
-import subprocess
 import sys
 import tempfile
 from collections import deque
@@ -19,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness import Found, run
+from harness import Found, run, took
 
 SEED = 29
 PAGES = 4096
@@ -102,38 +100,23 @@ def blocks(count: int) -> Iterator[dict[str, Any]]:
 
 def judged(path: Path) -> dict[str, Any]:
     """Return what a process that judges a file takes and says."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", MEASURED, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    said, peak = json.loads(done.stdout), json.loads(done.stderr.splitlines()[-1])
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    ran = took(sys.executable, "-m", "allocsim", "trace", path, "--json")
+    said = json.loads(ran["out"])
     return {
         "events": said["events"],
         "findings": len(said["findings"]),
-        "cpu_seconds": round(seconds, 2),
-        "peak_mb": round(peak / 1024),
+        "cpu_seconds": round(ran["cpu"], 2),
+        "peak_mb": ran["peak_mib"],
         "windows": said["windows"],
     }
-
-
-MEASURED = """
-import resource, sys
-from allocsim.cli import main
-main(["trace", sys.argv[1], "--json"])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
-"""
 
 
 def measure(*, events: int = 1_000_000) -> Found:
     """Judge the recordings."""
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, found in (
-            ("pages", pages(events)),
-            ("blocks", blocks(events)),
-            ("faulty pages", pages(events, faults=True)),
-        ):
+        faulty = pages(events, faults=True)
+        for name, found in {"pages": pages(events), "blocks": blocks(events), "faulty pages": faulty}.items():
             path = Path(folder) / "events.jsonl"
             with path.open("w") as file:
                 file.writelines(json.dumps(event) + "\n" for event in found)

@@ -10,24 +10,18 @@ differs, a scenario at full size is not as expected, or the matrix takes more th
 """
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from harness import ROOT, Found, kept, run
+from harness import Found, kept, run, took
 
 from repro import scenarios
 
 AIM: Final = 900
 """Processor seconds that the matrix may take."""
-
-COMMAND: Final = "import sys; from allocsim.cli import main; sys.exit(main())"
 
 NAMED: Final = ("reports", "nothing", "not run")
 
@@ -84,21 +78,10 @@ def full() -> list[dict[str, Any]]:
 
 def command(*words: str) -> tuple[dict[str, float], dict[str, Any]]:
     """Run allocsim; return what it took and the document it printed, empty where there is none."""
-    with tempfile.TemporaryFile("w+") as said:
-        begun = time.perf_counter()
-        child = subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=said, cwd=ROOT)
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        wall = time.perf_counter() - begun
-        said.seek(0)
-        text = said.read()
-    took = {
-        "cpu": round(used.ru_utime + used.ru_stime, 1),
-        "wall": round(wall, 1),
-        "peak_mib": used.ru_maxrss // 1024,
-        "status": child.returncode,
-    }
-    return took, json.loads(text) if text else {}
+    ran = took(sys.executable, "-m", "allocsim", *words)
+    spent = {"cpu": round(ran["cpu"], 1), "wall": round(ran["wall"], 1)}
+    spent |= {key: ran[key] for key in ("peak_mib", "status")}
+    return spent, json.loads(ran["out"]) if ran["out"] else {}
 
 
 if __name__ == "__main__":
