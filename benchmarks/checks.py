@@ -1,6 +1,6 @@
 """The judge on many buffers, ops and byte runs, on documents made to hurt, and two validators of others beside it.
 
-    python benchmarks/checks.py [--out FILE] [--part NAME...] [--scale F] [--plan FILE]
+    python benchmarks/checks.py [--out FILE] [--part NAME,...] [--scale F] [--repeat N] [--plan FILE]
 
 The document is built first, machine code is warm, and what is timed is CPU seconds of this process, the median of `--repeat` turns, from the document
 on: what several checks share is made anew in each turn. `exponent` is the slope of log time over log size at n, 2n, 4n and 8n: n log n comes
@@ -28,79 +28,51 @@ Peers are the algorithms of two published validators, written anew here from the
 Both look at all pairs whatever the plan; neither knows of reads, views, streams or runs.
 """
 
-import argparse
-import json
-import os
-import resource
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from harness import Found, cpu, forked, kept, peak_mib, run
+
+import hurtful
 import numpy as np
+import order as streams_benchmark
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]  # this checkout, installed or not
-
-import hurtful  # noqa: E402 - after the path above
-import order as streams_benchmark  # noqa: E402
-
-from allocsim.document import read  # noqa: E402
-from allocsim.errors import AllocsimError  # noqa: E402
-from allocsim.judge.fast import SCREENED, check  # noqa: E402
-from allocsim.judge.fast.h_races import check_order  # noqa: E402
-from allocsim.judge.fast.s_dataflow import check_dataflow  # noqa: E402
-from allocsim.judge.fast.s_overlap import check_overlap  # noqa: E402
-from allocsim.judge.fast.trial import Findings, TrialDocument  # noqa: E402
-from allocsim.model import SAME, Document, Plan, Problem, Program  # noqa: E402
+from allocsim.document import read
+from allocsim.errors import AllocsimError
+from allocsim.judge.fast import SCREENED, check
+from allocsim.judge.fast.h_races import check_order
+from allocsim.judge.fast.s_dataflow import check_dataflow
+from allocsim.judge.fast.s_overlap import check_overlap
+from allocsim.judge.fast.trial import Findings, TrialDocument
+from allocsim.model import SAME, Document, Problem, Program
 
 Row = dict[str, Any]
 
 
-def main() -> None:
-    """Run the parts named, or all; print and write."""
-    parser = argparse.ArgumentParser(description="The judge at full size.")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "checks.json")
-    parser.add_argument("--part", nargs="*", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--scale", type=float, default=1.0, help="Of all sizes.")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--plan", type=Path, help="A document for the part `plan`.")
-    options, _ = parser.parse_known_args()
-    known: list[Row] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else []
-    for part in options.part:
-        measured: list[Row] = []
-        for row in PARTS[part](options):
-            measured.append({"part": part, **row})
-            print("  ".join(f"{key} {value}" for key, value in measured[-1].items()), flush=True)
-        known = [row for row in known if row["part"] != part] + measured
-        rows = sorted(known, key=lambda row: list(PARTS).index(row["part"]))
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = options.out.with_suffix(".tmp")
-        temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(options.out)
+class Asked(NamedTuple):
+    """What the command line says."""
+
+    scale: float
+    repeat: int
+    plan: str
+
+    def sizes(self, *sizes: int) -> list[int]:
+        """Return sizes times `--scale`."""
+        return [max(int(size * self.scale), 16) for size in sizes]
 
 
-def timed(run: Callable[[], Any], repeat: int) -> float:
+def timed(work: Callable[[], Any], repeat: int) -> float:
     """Return the median CPU seconds of some turns, after one that warms up."""
-    run()
-    seconds = []
-    for _ in range(repeat):
-        start = time.process_time()
-        run()
-        seconds.append(time.process_time() - start)
-    return median(seconds)
-
-
-def exponent(sizes: list[int], seconds: list[float]) -> float:
-    """Return the slope of log time over log size."""
-    return round(float(np.polyfit(np.log(sizes), np.log(np.maximum(seconds, 1e-6)), 1)[0]), 2)
+    work()
+    return cpu(work, repeat)[0]
 
 
 def growing(name: str, sizes: list[int], measure: Callable[[int], Row]) -> Iterator[Row]:
-    """Measure at each size, and say how the time grows."""
+    """Measure at each size, and say how the time grows: the slope of log time over log size."""
     seconds = []
     for size in sizes:
         row = {"case": name, "size": size, **measure(size)}
@@ -108,12 +80,8 @@ def growing(name: str, sizes: list[int], measure: Callable[[int], Row]) -> Itera
         row["seconds"] = round(row["seconds"], 4)
         yield row
     if len(sizes) > 2:
-        yield {"case": name, "exponent": exponent(sizes, seconds)}
-
-
-def scaled(options: Any, *sizes: int) -> list[int]:
-    """Return sizes times `--scale`."""
-    return [max(int(size * options.scale), 16) for size in sizes]
+        slope = np.polyfit(np.log(sizes), np.log(np.maximum(seconds, 1e-6)), 1)[0]
+        yield {"case": name, "exponent": round(float(slope), 2)}
 
 
 # --- what is judged --------------------------------------------------------------------------------------------------------
@@ -152,14 +120,9 @@ def tiling(count: int, *, shuffled: bool) -> Tiling:
 
 def tiled(found: Tiling) -> Document:
     """Return a problem without ops and its plan."""
-    count = len(found.start)
-    nothing = hurtful.nothing(0)
-    program = hurtful.program(found.high - found.low, [], nothing, nothing)
+    program = hurtful.program(found.high - found.low, [], hurtful.nothing(0), hurtful.nothing(0))
     problem = Problem.of(program, start=found.start, stop=found.stop)
-    nbytes = program.buffers.nbytes
-    return Document.of(
-        Plan(program=program, problem=problem, arena=np.zeros(count, np.int32), offset=found.low, nbytes=nbytes)
-    )
+    return hurtful.document(program, found.low, problem=problem)
 
 
 def combed(runs: int) -> Document:
@@ -171,15 +134,8 @@ def combed(runs: int) -> Document:
     # writes of a buffer, then reads of it
     reads = np.tile([0, 0, 1, 1], pairs), step
     writes = np.tile([1, 1, 0, 0], pairs), step
-    program = hurtful.program(
-        np.full(pairs, 2 * teeth),
-        buffer,
-        reads,
-        writes,
-        offset=step % 2,
-        count=np.full(2 * pairs, teeth),
-        stride=np.full(2 * pairs, 2),
-    )
+    like = {"offset": step % 2, "count": np.full(2 * pairs, teeth), "stride": np.full(2 * pairs, 2)}
+    program = hurtful.program(np.full(pairs, 2 * teeth), buffer, reads, writes, **like)
     return hurtful.document(program, np.arange(pairs) % 3 * 2 * teeth)
 
 
@@ -198,38 +154,12 @@ def chain_of(ops: int, every: int) -> tuple[Program, Any]:
     sizes = rng.integers(1, 100, ops) * 32
     sizes[handed] = sizes[np.flatnonzero(handed) - 1]
     pairs, wanted = np.stack([step - 1, older], axis=1), np.stack([step > 0, (step > 0) & ~handed], axis=1)
-    program = hurtful.program(
-        sizes,
-        step,
-        (wanted.sum(axis=1), pairs[wanted]),
-        hurtful.one_each(step),
-        count=sizes,
-        kinds=("f", SAME),
-        kind=handed,
-    )
+    reads, like = (wanted.sum(axis=1), pairs[wanted]), {"count": sizes, "kinds": ("f", SAME), "kind": handed}
+    program = hurtful.program(sizes, step, reads, hurtful.one_each(step), **like)
     return program, step % 22 * 4096
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------------
-
-
-def overlap(options: Any) -> Iterator[Row]:
-    """Time `check_overlap` on tilings."""
-    for shuffled in (False, True):
-        name = "shuffled" if shuffled else "in order"
-
-        def measure(size: int, *, shuffled: bool = shuffled) -> Row:
-            document = tiled(tiling(size, shuffled=shuffled))
-            return {"seconds": timed(lambda: nothing_found(check_overlap, document), options.repeat)}
-
-        yield from growing(name, scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
-
-
-def overlap_large(options: Any) -> Iterator[Row]:
-    """Time `check_overlap` on ten times as much; takes 4 GB."""
-    document = tiled(tiling(scaled(options, 10_000_000)[0], shuffled=False))
-    seconds = timed(lambda: nothing_found(check_overlap, document), 1)
-    yield {"case": "in order", "size": scaled(options, 10_000_000)[0], "seconds": round(seconds, 4)}
 
 
 def nothing_found(judge: Callable[[TrialDocument, Findings], None], document: Document) -> None:
@@ -239,107 +169,69 @@ def nothing_found(judge: Callable[[TrialDocument, Findings], None], document: Do
     assert not findings.count("violation"), dict(findings.counts)
 
 
-def replay(options: Any) -> Iterator[Row]:
-    """Time `check_dataflow` by byte runs."""
+def alone(part: str, asked: Asked) -> Iterator[Row]:
+    """Time one check on documents of `ALONE`."""
+    for name, sizes, build, judge in ALONE[part]:
 
-    def measure(size: int) -> Row:
-        document = combed(size)
-        return {"seconds": timed(lambda: nothing_found(check_dataflow, document), options.repeat)}
+        def measure(size: int, build: Any = build, judge: Any = judge) -> Row:
+            document = build(size)
+            return {"seconds": timed(lambda: nothing_found(judge, document), asked.repeat if size < FEW else 1)}
 
-    yield from growing("byte runs", scaled(options, 250_000, 500_000, 1_000_000, 2_000_000), measure)
+        yield from growing(name, asked.sizes(*sizes), measure)
 
 
-def ops(options: Any) -> Iterator[Row]:
+def ops(asked: Asked) -> Iterator[Row]:
     """Time all checks on a chain."""
 
     def measure(size: int) -> Row:
         document = chained(size)
-        seconds = timed(lambda: check(document), max(options.repeat // 3, 1))
+        seconds = timed(lambda: check(document), max(asked.repeat // 3, 1))
         alone = timed(lambda: nothing_found(check_dataflow, document), 1)
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        return {"seconds": seconds, "replay_alone": round(alone, 3), "most_mebibytes_so_far": most}
+        return {"seconds": seconds, "replay_alone": round(alone, 3), "most_mebibytes_so_far": peak_mib()}
 
-    yield from growing("chain", scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
+    yield from growing("chain", asked.sizes(*BIG), measure)
 
 
-def same(options: Any) -> Iterator[Row]:
+def same(asked: Asked) -> Iterator[Row]:
     """Time all checks on the chain with a `same` at every eighth op."""
-    program, offset = chain_of(scaled(options, 1_000_000)[0], 8)
+    program, offset = chain_of(asked.sizes(1_000_000)[0], 8)
     home = np.where(program.same_ops, np.roll(offset, 1), offset)
     documents = {
         "version 1": hurtful.document(replace(program, version=1), offset),
         "to another place": hurtful.document(program, offset),
         "to its own place": hurtful.document(program, home),
     }
-    warm, its_offset = chain_of(scaled(options, 100_000)[0], 8)
+    warm, its_offset = chain_of(asked.sizes(100_000)[0], 8)
     for version in (1, 2):
         assert check(hurtful.document(replace(warm, version=version), its_offset)).clean
     seconds: dict[str, list[float]] = {name: [] for name in documents}
-    for _ in range(options.repeat):
+    for _ in range(asked.repeat):
         for name, document in documents.items():
-            seconds[name].append(in_a_child(document))
+            took, clean = forked(lambda document=document: cpu(lambda: check(document).clean))[0]
+            assert clean
+            seconds[name].append(took)
     middle = {name: median(found) for name, found in seconds.items()}
     for name, found in middle.items():
-        yield {
-            "case": name,
-            "size": len(program.ops),
-            "seconds": round(found, 3),
-            "to version 1": round(found / middle["version 1"], 3),
-        }
+        row = {"case": name, "size": len(program.ops), "seconds": round(found, 3)}
+        yield {**row, "to version 1": round(found / middle["version 1"], 3)}
 
 
-def in_a_child(document: Document) -> float:
-    """Return the CPU seconds of all checks in a process that begins as this one is now.
-
-    In one process what the C library gives back to the system after one document is taken again,
-    page by page, by the next: half a second of system time, charged to whoever comes then.
-    """
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        start = time.process_time()
-        clean = check(document).clean
-        os.write(writing, f"{time.process_time() - start if clean else -1}".encode())
-        os._exit(0)
-    os.wait()
-    seconds = float(os.read(reading, 64))
-    os.close(reading)
-    os.close(writing)
-    assert seconds >= 0
-    return seconds
-
-
-def streams(options: Any) -> Iterator[Row]:
-    """Time `check_order` on 8 streams."""
-
-    def measure(size: int) -> Row:
-        document = streams_benchmark.clean(size, 8)
-        return {"seconds": timed(lambda: nothing_found(check_order, document), options.repeat)}
-
-    yield from growing("8 streams", scaled(options, 12_500, 25_000, 50_000, 100_000), measure)
-
-
-def peers(options: Any) -> Iterator[Row]:
+def peers(asked: Asked) -> Iterator[Row]:
     """Time the validators of others on the same tilings, ours beside them."""
-    for name, validate, sizes in (
-        ("minimalloc", minimalloc, (10_000, 20_000)),
-        ("executorch", executorch, (500, 1000)),
-    ):
+    cases = ("minimalloc", minimalloc, (10_000, 20_000)), ("executorch", executorch, (500, 1000))
+    for name, validate, sizes in cases:
 
         def measure(size: int, *, validate: Callable[[Tiling], bool] = validate) -> Row:
             found = tiling(size, shuffled=False)
             assert validate(found)
             seconds = timed(lambda: validate(found), 1)
             document = tiled(found)
-            ours = timed(lambda: nothing_found(check_overlap, document), options.repeat)
-            pairs = size * (size - 1) / 2
-            return {
-                "seconds": seconds,
-                "nanoseconds_a_pair": round(seconds / pairs * 1e9, 1),
-                "ours": round(ours, 4),
-                "ratio": round(seconds / ours),
-            }
+            ours = timed(lambda: nothing_found(check_overlap, document), asked.repeat)
+            each = round(seconds / (size * (size - 1) / 2) * 1e9, 1)
+            row = {"seconds": seconds, "nanoseconds_a_pair": each}
+            return {**row, "ours": round(ours, 4), "ratio": round(seconds / ours)}
 
-        yield from growing(name, scaled(options, *sizes), measure)
+        yield from growing(name, asked.sizes(*sizes), measure)
 
 
 def minimalloc(found: Tiling) -> bool:
@@ -348,30 +240,26 @@ def minimalloc(found: Tiling) -> bool:
     return bool(_all_pairs()(found.start, found.stop, found.low, size, alignment, capacity))
 
 
+@cache
 def _all_pairs() -> Callable[..., bool]:
-    if not _COMPILED:
-        import numba  # noqa: PLC0415 - only this part needs it
+    import numba  # noqa: PLC0415 - only this part needs it
 
-        def validate(lower: Any, upper: Any, offset: Any, size: Any, alignment: Any, capacity: int) -> bool:  # noqa: PLR0917 - columns
-            for i in range(len(offset)):
-                if offset[i] < 0 or offset[i] + size[i] > capacity or offset[i] % alignment[i] != 0:
+    @numba.njit
+    def validate(lower: Any, upper: Any, offset: Any, size: Any, alignment: Any, capacity: int) -> bool:  # noqa: PLR0917 - columns
+        for i in range(len(offset)):
+            if offset[i] < 0 or offset[i] + size[i] > capacity or offset[i] % alignment[i] != 0:
+                return False
+        for i in range(len(offset)):
+            for j in range(i + 1, len(offset)):
+                apart = offset[i] + size[i] <= offset[j] or offset[j] + size[j] <= offset[i]
+                if not apart and not (upper[i] <= lower[j] or upper[j] <= lower[i]):
                     return False
-            for i in range(len(offset)):
-                for j in range(i + 1, len(offset)):
-                    apart = offset[i] + size[i] <= offset[j] or offset[j] + size[j] <= offset[i]
-                    if not apart and not (upper[i] <= lower[j] or upper[j] <= lower[i]):
-                        return False
-            return True
+        return True
 
-        _COMPILED.append(numba.njit(validate))
-    return _COMPILED[0]
+    return validate  # type: ignore[no-any-return]
 
 
-_COMPILED: list[Callable[..., bool]] = []
-
-
-@dataclass(slots=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """What ExecuTorch's verifier reads of a spec."""
 
     lifetime: list[int]
@@ -388,18 +276,13 @@ def executorch(found: Tiling) -> bool:
         TensorSpec(lifetime=[start, last], mem_id=1, mem_offset=offset, allocated_memory=nbytes)
         for start, last, offset, nbytes in zip(*columns, strict=True)
     ]
-    reused = 0
     for index, one in enumerate(specs):
         for other in specs[index + 1 :]:
             if (one.mem_obj_id is None) != (other.mem_obj_id is None):
                 return False
-            if not _storage_meets(one, other):
-                continue
-            if _inclusive_meet(one.lifetime, other.lifetime):
+            apart_in_time = not _inclusive_meet(one.lifetime, other.lifetime)
+            if _storage_meets(one, other) and not (apart_in_time and one.mem_obj_id in (None, other.mem_obj_id)):
                 return False
-            if one.mem_obj_id is not None and one.mem_obj_id != other.mem_obj_id:
-                return False
-            reused += 1
     return True
 
 
@@ -412,61 +295,93 @@ def _inclusive_meet(a: list[int], b: list[int]) -> bool:
 def _storage_meets(a: TensorSpec, b: TensorSpec) -> bool:
     if a.mem_id != b.mem_id:
         return False
-    intervals = []
-    for spec in (a, b):
-        assert spec.allocated_memory >= 0
-        assert isinstance(spec.mem_offset, int)
-        assert spec.mem_offset >= 0
-        intervals.append([spec.mem_offset, spec.mem_offset + spec.allocated_memory - 1])
-    return _inclusive_meet(*intervals)
+    assert min(a.allocated_memory, b.allocated_memory, a.mem_offset, b.mem_offset) >= 0
+    return _inclusive_meet(*([one.mem_offset, one.mem_offset + one.allocated_memory - 1] for one in (a, b)))
 
 
-def hurt(options: Any) -> Iterator[Row]:
+def hurt(asked: Asked) -> Iterator[Row]:
     """Time all checks on documents made to hurt."""
     for name, case in hurtful.CASES.items():
 
         def measure(size: int, *, case: hurtful.Case = case) -> Row:
             document = case.build(size)
-            start = time.process_time()
-            report = check(document)
-            seconds = time.process_time() - start
+            seconds, report = cpu(lambda: check(document))
             assert set(report.counts) == set(case.kinds)
             return {"seconds": seconds, "found": dict(report.counts), "truncated": report.truncated}
 
-        yield from growing(name, scaled(options, 125_000, 250_000, 500_000, 1_000_000), measure)
-    for name, build in {"all at once": hurtful.all_at_once}.items():
-        document = build(scaled(options, 1_000_000)[0])
-        start = time.process_time()
-        try:
-            check(document)
-        except AllocsimError as error:
-            yield {"case": name, "seconds": round(time.process_time() - start, 3), "refused": str(error)}
+        yield from growing(name, asked.sizes(*BIG), measure)
+    document = hurtful.all_at_once(asked.sizes(1_000_000)[0])
+    seconds, error = cpu(lambda: refused(document))
+    yield {"case": "all at once", "seconds": round(seconds, 3), "refused": error}
 
 
-def plan(options: Any) -> Iterator[Row]:
+def refused(document: Document) -> str:
+    """Return the line in which the judge refuses a document, empty where it does not."""
+    try:
+        check(document)
+    except AllocsimError as error:
+        return str(error)
+    return ""
+
+
+def plan(asked: Asked) -> Iterator[Row]:
     """Time reading and judging a file."""
-    if options.plan is None:
+    if not asked.plan:
         return
-    document = read(options.plan)
+    path = Path(asked.plan)
+    document = read(path)
     yield {
         "case": "file",
         "ops": sum(len(program.ops) for program in document.programs),
-        "check": round(timed(lambda: check(document), 3 * options.repeat), 4),
-        "read_and_check": round(timed(lambda: check(read(options.plan)), 3 * options.repeat), 4),
+        "check": round(timed(lambda: check(document), 3 * asked.repeat), 4),
+        "read_and_check": round(timed(lambda: check(read(path)), 3 * asked.repeat), 4),
     }
 
 
+BIG = (125_000, 250_000, 500_000, 1_000_000)
+
+FEW = 2_000_001
+"""From so many on a check is timed once."""
+
+ALONE: dict[str, list[tuple[str, tuple[int, ...], Callable[[int], Document], Callable[..., None]]]] = {
+    "overlap": [
+        ("in order", BIG, lambda size: tiled(tiling(size, shuffled=False)), check_overlap),
+        ("shuffled", BIG, lambda size: tiled(tiling(size, shuffled=True)), check_overlap),
+    ],
+    "overlap-large": [("in order", (10_000_000,), lambda size: tiled(tiling(size, shuffled=False)), check_overlap)],
+    "replay": [("byte runs", (250_000, 500_000, 1_000_000, 2_000_000), combed, check_dataflow)],
+    "streams": [
+        ("8 streams", (12_500, 25_000, 50_000, 100_000), lambda ops: streams_benchmark.clean(ops, 8), check_order)
+    ],
+}
+"""Part -> its cases: name, sizes, what makes a document of a size, the check; `overlap-large` takes 4 GB."""
+
 PARTS: dict[str, Callable[[Any], Iterator[Row]]] = {
-    "overlap": overlap,
-    "overlap-large": overlap_large,
-    "replay": replay,
+    "overlap": partial(alone, "overlap"),
+    "overlap-large": partial(alone, "overlap-large"),
+    "replay": partial(alone, "replay"),
     "ops": ops,
     "same": same,
-    "streams": streams,
+    "streams": partial(alone, "streams"),
     "peers": peers,
     "hurtful": hurt,
     "plan": plan,
 }
 
+
+def measure(
+    *, part: tuple[str, ...] = tuple(PARTS), scale: float = 1.0, repeat: int = 3, plan: str = "", out: Path
+) -> Iterator[Found]:
+    """Run the parts named, or all; `plan` is a document for the part of that name."""
+    known: list[Row] = kept(out).get("rows", [])
+    for name in part:
+        measured: list[Row] = []
+        for row in PARTS[name](Asked(scale, repeat, plan)):
+            measured.append({"part": name, **row})
+            print(measured[-1], flush=True)
+        known = [row for row in known if row["part"] != name] + measured
+        yield {"rows": sorted(known, key=lambda row: list(PARTS).index(row["part"]))}
+
+
 if __name__ == "__main__":
-    main()
+    run(measure, known={"part": PARTS})

@@ -15,66 +15,38 @@ the time grows with ops and streams; `ratio` is the time for each op against tha
 | fragments | half the ops write a small piece each, the others read all pieces; in order |
 """
 
-import argparse
-import json
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
-from statistics import median
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from harness import Found, cpu, run
+
+import hurtful
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
+from allocsim.judge.fast import SCREENED
+from allocsim.judge.fast.h_races import check_order
+from allocsim.judge.fast.trial import Findings, TrialDocument
+from allocsim.model import Document
 
-from allocsim.judge.fast import SCREENED  # noqa: E402
-from allocsim.judge.fast.h_races import check_order  # noqa: E402
-from allocsim.judge.fast.trial import Findings, TrialDocument  # noqa: E402 - after the path above
-from allocsim.model import Buffers, Document, Ops, Plan, Program, Values  # noqa: E402
-
-NBYTES = 64
+NBYTES = hurtful.SIZE
 """Of a buffer of the clean case."""
 
 
-def main() -> None:
-    """Time every case, print, write."""
-    parser = argparse.ArgumentParser(description="Detector H on many ops and streams.")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "order.json")
-    options, _ = parser.parse_known_args()
-    rows: list[dict[str, Any]] = []
+def measure() -> Iterator[Found]:
+    """Time every case."""
+    rows: list[Found] = []
     base: dict[str, float] = {}
     check_order(TrialDocument(clean(20_000, 8), SCREENED), Findings(0))  # compiles
     for name, build, sizes in CASES:
         for ops, streams in sizes:
-            document = build(ops, streams)
-            case = TrialDocument(document, SCREENED)
-            findings = Findings(0)
+            case, findings = TrialDocument(build(ops, streams), SCREENED), Findings(0)
             check_order(case, findings)
-            seconds = median(timed(case) for _ in range(3))
-            each = seconds / ops
-            row = {
-                "case": name,
-                "ops": ops,
-                "streams": streams,
-                "races": findings.counts["Race"],
-                "seconds": round(seconds, 3),
-            }
-            row["ratio"] = round(each / base.setdefault(name, each), 2)
-            rows.append(row)
-            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = options.out.with_suffix(".tmp")
-    temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(options.out)
-
-
-def timed(case: TrialDocument) -> float:
-    """Return the CPU seconds of one judgement."""
-    start = time.process_time()
-    check_order(case, Findings(0))
-    return time.process_time() - start
+            seconds, _ = cpu(lambda case=case: check_order(case, Findings(0)), 3)
+            row = {"case": name, "ops": ops, "streams": streams, "races": findings.counts["Race"]}
+            ratio = round(seconds / ops / base.setdefault(name, seconds / ops), 2)
+            rows.append({**row, "seconds": round(seconds, 3), "ratio": ratio})
+            print(rows[-1], flush=True)
+            yield {"rows": rows}
 
 
 def clean(ops: int, streams: int) -> Document:
@@ -98,17 +70,13 @@ def _chains(ops: int, streams: int, *, waits: bool) -> Document:
     neighbour = np.where(stream == streams - 1, step - streams - (streams - 1), step - streams + 1)
     reads_neighbour = (round_ % 4 == 1) & (neighbour >= 0) & (streams > 1)
     own = step - streams
-    operands = [
-        np.concatenate([[o] if o >= 0 else [], [n] if r else []])
-        for o, n, r in zip(own, neighbour, reads_neighbour, strict=True)
-    ]
+    both = zip(own, neighbour, reads_neighbour, strict=True)
+    operands = [[*([o] if o >= 0 else []), *([n] if r else [])] for o, n, r in both]
     # two rounds later the slot of what was read is taken again: wait for the reader
     reader = np.where(stream == 0, step - streams + (streams - 1), step - streams - 1)
     waits_reader = (round_ % 4 == 2) & (reader >= 0) & (streams > 1)
-    after = [
-        np.concatenate([[n] if r else [], [w] if q else []])
-        for n, r, w, q in zip(neighbour, reads_neighbour, reader, waits_reader, strict=True)
-    ]
+    all_four = zip(neighbour, reads_neighbour, reader, waits_reader, strict=True)
+    after = [[*([n] if r else []), *([w] if q else [])] for n, r, w, q in all_four]
     offset = (stream * 2 + round_ % 2) * NBYTES
     return _document(streams, operands, after if waits else [[]] * ops, stream, offset.astype(np.int64))
 
@@ -150,103 +118,29 @@ def fragments(ops: int, streams: int) -> Document:
         seen.add(int(stream[step]))
         after.append([half - 1] if fresh else [])
     pieces = 8 * half
-    return Document.of(
-        _plan(
-            _program(
-                operands=[[]] * half + [[half]] * (ops - half),
-                results=[[step] for step in range(half)] + [[]] * (ops - half),
-                after=after,
-                stream=stream,
-                streams=streams,
-                buffer=np.zeros(half + 1, dtype=np.int32),
-                offset=np.concatenate([np.arange(half) * 8, [0]]),
-                shape=np.concatenate([np.full(half, 8), [pieces]]),
-                nbytes=np.array([pieces]),
-            ),
-            np.zeros(1, dtype=np.int64),
-        )
+    program = hurtful.program(
+        [pieces],
+        np.zeros(half + 1),
+        _entries([[]] * half + [[half]] * (ops - half)),
+        _entries([[step] for step in range(half)] + [[]] * (ops - half)),
+        offset=np.append(np.arange(half) * 8, 0),
+        count=np.append(np.full(half, 8), pieces),
+        streams=streams,
+        stream=stream,
+        after=_entries(after),
     )
+    return hurtful.document(program, 0)
 
 
 def _document(streams: int, operands: list[Any], after: list[Any], stream: Any, offset: Any) -> Document:
-    ops = len(operands)
-    program = _program(
-        operands=operands,
-        results=[[step] for step in range(ops)],
-        after=after,
-        stream=stream,
-        streams=streams,
-        buffer=np.arange(ops, dtype=np.int32),
-        offset=np.zeros(ops),
-        shape=np.full(ops, NBYTES),
-        nbytes=np.full(ops, NBYTES),
-    )
-    return Document.of(_plan(program, offset))
+    step, reads, waits = np.arange(len(operands)), _entries(operands), _entries(after)
+    nbytes, writes = np.full(len(step), NBYTES), hurtful.one_each(step)
+    program = hurtful.program(nbytes, step, reads, writes, streams=streams, stream=stream, after=waits)
+    return hurtful.document(program, offset)
 
 
-def _program(
-    *,
-    operands: Any,
-    results: Any,
-    after: Any,
-    stream: Any,
-    streams: int,
-    buffer: Any,
-    offset: Any,
-    shape: Any,
-    nbytes: Any,
-) -> Program:
-    ops, values, buffers = len(operands), len(buffer), len(nbytes)
-    operand_starts, operand = _csr(operands)
-    result_starts, result = _csr(results)
-    after_starts, waits = _csr(after)
-    return Program(
-        name="p",
-        streams=tuple(f"s{n}" for n in range(streams)),
-        buffers=Buffers(
-            names=("b",) * buffers,
-            nbytes=np.asarray(nbytes, dtype=np.int64),
-            alignment=np.ones(buffers, dtype=np.int64),
-            arena=np.zeros(buffers, dtype=np.int32),
-            role=np.zeros(buffers, dtype=np.int8),
-            read_only=np.zeros(buffers, dtype=np.bool_),
-        ),
-        values=Values(
-            names=("v",) * values,
-            buffer=buffer,
-            dtype=np.full(values, 11, dtype=np.int8),
-            offset=np.asarray(offset, dtype=np.int64),
-            dim_starts=np.arange(values + 1, dtype=np.int64),
-            shape=np.asarray(shape, dtype=np.int64),
-            strides=np.ones(values, dtype=np.int64),
-        ),
-        ops=Ops(
-            names=("op",) * ops,
-            kinds=("f",),
-            kind=np.zeros(ops, dtype=np.int32),
-            operand_starts=operand_starts,
-            operands=operand,
-            result_starts=result_starts,
-            results=result,
-            in_place_starts=np.zeros(ops + 1, dtype=np.int64),
-            in_place=np.empty((0, 2), dtype=np.int32),
-            in_place_known=np.ones(ops, dtype=np.bool_),
-            stream=np.asarray(stream, dtype=np.int32),
-            after_starts=after_starts,
-            after=waits,
-        ),
-    )
-
-
-def _csr(rows: list[Any]) -> tuple[Any, Any]:
-    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return starts, np.concatenate([*rows, []]).astype(np.int32)
-
-
-def _plan(program: Program, offset: Any) -> Plan:
-    return Plan(
-        program=program, arena=np.zeros(len(offset), dtype=np.int32), offset=offset, nbytes=program.buffers.nbytes
-    )
+def _entries(rows: list[Any]) -> tuple[Any, Any]:
+    return np.array([len(row) for row in rows]), np.concatenate([*rows, []]).astype(np.int32)
 
 
 CASES: list[tuple[str, Callable[[int, int], Document], list[tuple[int, int]]]] = [
@@ -259,4 +153,4 @@ CASES: list[tuple[str, Callable[[int, int], Document], list[tuple[int, int]]]] =
 ]
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -34,11 +34,14 @@ def program(
     kind: Any = 0,
     in_place: bool = False,
     streams: int = 1,
+    stream: Any = None,
+    after: tuple[Any, Any] | None = None,
     alignment: int = 1,
     capacity: int | None = None,
 ) -> Program:
-    """Return a program of one-dimensional byte values; `reads` and `writes` are (entries for each op, values)."""
+    """Return a program of one-dimensional byte values; `reads`, `writes` and `after` are (entries for each op, values or ops)."""
     buffers, values, ops = len(nbytes), len(buffer), len(reads[0])
+    waits, awaited = after or nothing(ops)
     pairs = np.asarray(reads[0] > 0) & (writes[0] > 0) if in_place else np.zeros(ops, dtype=bool)
     return Program(
         name="hurtful",
@@ -72,9 +75,9 @@ def program(
             in_place_starts=starts_of(pairs),
             in_place=np.zeros((int(pairs.sum()), 2), dtype=np.int32),
             in_place_known=np.ones(ops, dtype=bool),
-            stream=(np.arange(ops) % streams).astype(np.int32),
-            after_starts=np.zeros(ops + 1, dtype=np.int64),
-            after=np.empty(0, dtype=np.int32),
+            stream=np.asarray(np.arange(ops) % streams if stream is None else stream, dtype=np.int32),
+            after_starts=starts_of(waits),
+            after=np.asarray(awaited, dtype=np.int32),
         ),
     )
 
