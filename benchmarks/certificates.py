@@ -16,30 +16,28 @@ The account is written after every 100 documents, and `--go-on` takes it up agai
 those that agree by then are listed as mended. Exit status 1 where anything differs.
 """
 
-import argparse
 import json
 import random
-import resource
-import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests"), str(HERE)]  # this checkout, installed or not
+from harness import DATA, ROOT, Found, cpu, kept, run, spent
 
-from damaged_claims import damaged  # noqa: E402 - after the paths above
-from oracle2.generate import generate  # noqa: E402 - as above
-from oracle2.reading import PACKED  # noqa: E402 - as above
-from terms_oracle import Truth, reaches_outside  # noqa: E402 - as above
+from answer import flagship
+from damaged_claims import damaged
+from oracle2.generate import generate
+from oracle2.reading import PACKED
+from terms_oracle import Truth, reaches_outside
 
-from allocsim.certificates import certificate_of, certificate_text, certified, terms_of, terms_text  # noqa: E402 - as above
-from allocsim.document import loads  # noqa: E402 - as above
-from allocsim.errors import AllocsimError  # noqa: E402 - as above
-from allocsim.judge.fast import check  # noqa: E402 - as above
-from allocsim.model import Document, Run  # noqa: E402 - as above
-from allocsim.systems import load  # noqa: E402 - as above
+from allocsim.certificates import certificate_of, certificate_text, certified, terms_of, terms_text
+from allocsim.document import loads
+from allocsim.errors import AllocsimError
+from allocsim.judge.fast import check
+from allocsim.model import Document, Run
+from allocsim.systems import load
 
 REFUSED = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap", "UnsafeInPlace", "AssumedInPlace")
 """What the checker must refuse."""
@@ -47,11 +45,6 @@ REFUSED = ("StaleRead", "UninitialisedRead", "Race", "ResultsOverlap", "UnsafeIn
 
 BATCH = 100
 """Documents after which the account is written."""
-
-
-def fresh(first: int) -> dict[str, Any]:
-    """Return an account of no documents, from a seed on."""
-    return {"seeds": [first, first], "tally": {}, "differ": [], "damages": {}, "damaged and accepted": []}
 
 
 def asked(parsed: dict[str, Any]) -> tuple[Any, ...]:
@@ -126,7 +119,7 @@ def samples() -> dict[str, Any]:
     """Ask of every dump and plan of a real system that the judge finds clean."""
     tally: Counter[str] = Counter()
     differ = []
-    for path in sorted((HERE.parent / "tests" / "data").rglob("*")):
+    for path in sorted(DATA.rglob("*")):
         if not path.is_file() or path.suffix in {".md", ".py", ".c", ".h"}:
             continue
         try:
@@ -145,32 +138,20 @@ def samples() -> dict[str, Any]:
         tally["ops"] += len(certificate.claims)
         answer = certified(terms_text(terms), certificate_text(certificate))
         if not answer.holds:
-            differ.append(str(path.relative_to(HERE.parent)))
+            differ.append(str(path.relative_to(ROOT)))
     return {**tally, "differ": differ}
-
-
-def spent_by_children() -> float:
-    """Return the CPU seconds of the checkers that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def long_session(runs: int) -> dict[str, Any]:
     """Certify many runs of the flagship's step."""
-    from answer import flagship  # noqa: PLC0415 - builds the model
-
     plan = flagship()[2]
     document = Document.of(plan, *[Run.of(plan) for _ in range(runs)])
-    clock = [time.process_time()]
-    terms = terms_of(document)
-    clock.append(time.process_time())
-    claims = certificate_of(terms)
-    clock.append(time.process_time())
-    texts = terms_text(terms), certificate_text(claims)
-    clock += [time.process_time(), spent_by_children()]
+    first, terms = cpu(lambda: terms_of(document))
+    second, claims = cpu(lambda: certificate_of(terms))
+    third, texts = cpu(lambda: (terms_text(terms), certificate_text(claims)))
+    before = spent() - time.process_time()
     answer = certified(*texts)
-    clock.append(spent_by_children())
-    steps = (clock[1] - clock[0], clock[2] - clock[1], clock[3] - clock[2], clock[5] - clock[4])
+    steps = (first, second, third, spent() - time.process_time() - before)
     return {
         "ops": len(plan.program.ops),
         "runs": runs,
@@ -181,31 +162,24 @@ def long_session(runs: int) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Compare, print, write."""
-    parser = argparse.ArgumentParser(description="The proved checker against the judge.")
-    parser.add_argument("--documents", type=int, default=100_000)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--damaged", type=int, default=10_000)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "certificates.json")
-    parser.add_argument("--go-on", action="store_true", help="from where --out stopped")
-    options = parser.parse_args()
-    if options.go_on and options.out.exists():
-        found = json.loads(options.out.read_text())
+def measure(
+    *, documents: int = 100_000, first: int = 0, damaged: int = 10_000, go_on: bool = False, out: Path
+) -> Iterator[Found]:
+    """Compare; `go_on` from where `out` stopped."""
+    found = kept(out) if go_on else {}
+    if found:
         found["random"] = again(found["random"])
     else:
-        found = {"session": long_session(20), "samples": samples(), "random": fresh(options.first)}
-    spent = time.process_time()
-    while found["random"]["tally"].get("documents", 0) < options.documents:
-        found["random"] = random_documents(found["random"], options.documents, options.damaged)
-        kept = options.out.with_suffix(".part")
-        kept.write_text(json.dumps(found, indent=1) + "\n")
-        kept.replace(options.out)
-    print(json.dumps(found, indent=1))
-    print(f"{time.process_time() - spent + spent_by_children():.0f} CPU seconds")
-    wrong = found["samples"]["differ"] or found["random"]["differ"] or found["random"]["damaged and accepted"]
-    return 1 if wrong or not found["session"]["accepted"] else 0
+        fresh = {"seeds": [first, first], "tally": {}, "differ": [], "damages": {}, "damaged and accepted": []}
+        found = {"session": long_session(20), "samples": samples(), "random": fresh}
+    while True:
+        account, sampled = found["random"], found["samples"]["differ"]
+        wrong = len(sampled) + len(account["differ"]) + len(account["damaged and accepted"])
+        yield {**found, "wrong": wrong + (not found["session"]["accepted"])}
+        if account["tally"].get("documents", 0) >= documents:
+            break
+        found["random"] = random_documents(account, documents, damaged)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="wrong")
