@@ -69,11 +69,8 @@ def measure(*, rounds: int = 5) -> Iterator[Found]:
     clean = Document.of(Run.of(plan), Run.of(plan))
     seconds, report = cpu(lambda: check(clean), rounds)
     rows: list[Found] = [{"name": "clean, check", "seconds": round(seconds, 3), "violations": report.count}]
-    faulty = {
-        "one life ends early": ends_early(problem, 1),
-        "twenty lives end early": ends_early(problem, 20),
-        "one slot moved": shifted(plan),
-    }
+    made = ends_early(problem, 1), ends_early(problem, 20), shifted(plan)
+    faulty = dict(zip(("one life ends early", "twenty lives end early", "one slot moved"), made, strict=True))
     documents = {name: Document.of(Run.of(made), Run.of(made)) for name, made in faulty.items()}
     documents["an upload left out"] = Document.of(Run.of(plan), Run.of(plan, skip=(uploads[0],)))
     for name, document in documents.items():

@@ -61,13 +61,11 @@ def measure(*, lengths: tuple[int, ...] = (64, 256, 1024), rounds: int = 9) -> I
     """Measure in turns, length by length."""
     found: Found = {"heads": HEADS, "kv_heads": KV_HEADS, "size": SIZE, "rounds": rounds, "lengths": {}}
     for length in lengths:
-        (fused, small), (parts, large) = (
-            bound(build, length, np.random.default_rng(0)) for build in (one_op, by_parts)
-        )
+        made = (bound(build, length, np.random.default_rng(0)) for build in (one_op, by_parts))
+        (fused, small), (parts, large) = made
         first, second = (runtime.run({"loss_grad": np.ones(1, np.float32)}) for runtime in (fused, parts))
-        worst = max(
-            float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(first.values(), second.values(), strict=True)
-        )
+        both = zip(first.values(), second.values(), strict=True)
+        worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in both)
         if worst > 1e-4:
             raise EngineError(f"the two differ by {worst} of the largest value")
         times = in_turns({"one op": partial(seconds, fused), "parts": partial(seconds, parts)}, rounds)

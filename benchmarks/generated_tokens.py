@@ -8,13 +8,13 @@ the prompt, the judge of the cache among them. Each turn is a process. The token
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
-from harness import Found, in_turns, ratio, run
+from harness import Found, child, in_turns, ratio, run
 
 from gguf_models import word, write_model
 
@@ -42,18 +42,13 @@ def ours(model: str, count: int) -> Found:
     with Decoder(found.config, found.weights, pages=16) as decoder:
         made = generate(decoder, [PROMPT], length=count, heard=lambda *_: heard.append(time.perf_counter()))
     assert not made.judged.findings
-    return {
-        "milliseconds": 1000 * (heard[-1] - heard[0]),
-        "text": "".join(map(word, made.sequences[0].tokens[len(PROMPT) :])),
-    }
+    text = "".join(map(word, made.sequences[0].tokens[len(PROMPT) :]))
+    return {"milliseconds": 1000 * (heard[-1] - heard[0]), "text": text}
 
 
 def asked(side: str, model: Path, count: int, said: dict[str, str]) -> float:
     """Return tokens a second of a side, in a process of its own."""
-    ran = subprocess.run(
-        [sys.executable, __file__, side, str(model), str(count)], capture_output=True, text=True, check=True
-    )
-    found = json.loads(ran.stdout.splitlines()[-1])
+    found = json.loads(child(Path(__file__).name, side, model, str(count), quiet=True)[-1])
     said[side] = found["text"]
     return (count - 1) / found["milliseconds"] * 1000
 
@@ -62,12 +57,9 @@ def measure(*, tokens: int = 64, pairs: int = 5, layers: int = 30) -> Found:
     """Make the model and let both sides generate in turns."""
     said: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        model = write_model(
-            Path(folder) / "model.gguf", layers=layers, words=True, sizes=(576, 1536, 9, 3, 49152), tied=True
-        )
-        found = in_turns(
-            {side: lambda side=side: asked(side, model, tokens, said) for side in ("ours", "theirs")}, pairs
-        )
+        shape = {"layers": layers, "sizes": (576, 1536, 9, 3, 49152), "words": True, "tied": True}
+        model = write_model(Path(folder) / "model.gguf", **shape)
+        found = in_turns({side: partial(asked, side, model, tokens, said) for side in ("ours", "theirs")}, pairs)
     return {
         "layers": layers, "tokens": tokens, "same_text": said["ours"] == said["theirs"],
         "tokens_a_second": found, "ours_over_theirs": ratio(found["ours"], found["theirs"]),

@@ -226,6 +226,7 @@ def child(
     python: str | Path = sys.executable,
     clean: bool = False,
     quiet: bool = False,
+    cwd: Path | None = None,
     **variables: str,
 ) -> list[str]:
     """Return the lines that a script prints in an interpreter of its own; raises CalledProcessError.
@@ -235,6 +236,7 @@ def child(
         python: the interpreter; `PEERS` has what ours is compared with.
         clean: without the variables of this process, so that no path leads here.
         quiet: what it says on the side is thrown away.
+        cwd: where it begins.
         variables: set for the child.
     """
     first, *others = map(str, command)
@@ -242,9 +244,8 @@ def child(
     environment = {"PATH": "/usr/bin:/bin"} if clean else dict(os.environ)
     aside = subprocess.DEVNULL if quiet else None
     asked = [str(python), place, *others]
-    done = subprocess.run(
-        asked, check=True, stdout=subprocess.PIPE, stderr=aside, text=True, env={**environment, **variables}
-    )
+    told = {**environment, **variables}
+    done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, stderr=aside, text=True, env=told, cwd=cwd)
     return done.stdout.splitlines()
 
 

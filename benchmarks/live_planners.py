@@ -59,11 +59,9 @@ def asked(name: str, first: int, problems: int) -> Found:
         faulty += [seed] if report.violations else []
         over.append(report.stats.peak_bytes / max(lower_bound(problem), 1))
         worse += report.stats.peak_bytes > sum(-(-n // ALIGNMENT) * ALIGNMENT for n in problem.nbytes.tolist())
+    about = {"planner": name, "problems": problems, "first": first, "faulty": faulty}
     return {
-        "planner": name,
-        "problems": problems,
-        "first": first,
-        "faulty": faulty,
+        **about,
         "refused": len(refused),
         "refusals": refused[:3],
         "over": round(median(over), 4) if over else None,

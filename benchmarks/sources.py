@@ -11,15 +11,12 @@ first N of each source alone are asked. Rows of sources that are not asked stay.
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from harness import ROOT, Found, kept, loop_ns, run
+from harness import ROOT, Found, child, kept, loop_ns, run
 
 ASKED: Final = {
     "hypothesis": {"examples": 2000, "options": {"strategy": "allocsim.fuzzing.strategies:programs"}},
@@ -58,11 +55,9 @@ print(json.dumps([programs, spent() - begun]))
 
 def rate(tree: Path, source: str, programs: int) -> float:
     """Return the programs a CPU second of a source in a tree, of the first ones where a number is given."""
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
     asked = ASKED[source] | ({"examples": programs} if programs else {})
-    command = [sys.executable, "-c", RUN, json.dumps([source, asked])]
-    said = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True).stdout
-    programs, seconds = json.loads(said.splitlines()[-1])
+    said = child("-c", RUN, json.dumps([source, asked]), quiet=True, cwd=tree, PYTHONPATH=str(tree.resolve()))
+    programs, seconds = json.loads(said[-1])
     return float(programs / seconds)
 
 
