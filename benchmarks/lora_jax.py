@@ -6,12 +6,11 @@ Prints the median milliseconds of a step, compiled.
 """
 
 import sys
-import time
-from statistics import median
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from lora_sizes import BATCH, FF, RANK, RATE, SCALE, VOCAB, D, T
+from lora_sizes import ADAPTERS, BATCH, FROZEN, RATE, SCALE, VOCAB, D, T, timed
 
 Tree = dict
 
@@ -23,17 +22,12 @@ def made(layers: int) -> tuple[Tree, Tree, jax.Array, jax.Array]:
     def normal(*shape: int) -> jax.Array:
         return jax.random.normal(next(keys), shape, jnp.float32) * 0.02
 
-    frozen = {"emb": normal(VOCAB, D), "head": normal(D, VOCAB)}
-    frozen["layers"] = [
-        {"qkv": normal(D, 3 * D), "o": normal(D, D), "w1": normal(D, FF), "w2": normal(FF, D)} for _ in range(layers)
-    ]
+    frozen: Tree = {"emb": normal(VOCAB, D), "head": normal(D, VOCAB)}
+    frozen["layers"] = [{name: normal(*shape) for name, shape in FROZEN.items()} for _ in range(layers)]
     adapters = [
-        {
-            "qkv_a": normal(D, RANK), "qkv_b": jnp.zeros((RANK, 3 * D)),
-            "o_a": normal(D, RANK), "o_b": jnp.zeros((RANK, D)),
-        }
+        {name: normal(*shape) if name.endswith("_a") else jnp.zeros(shape) for name, shape in ADAPTERS.items()}
         for _ in range(layers)
-    ]  # fmt: skip
+    ]
     x = jax.random.randint(next(keys), (BATCH, T), 0, VOCAB)
     y = jax.random.randint(next(keys), (BATCH, T), 0, VOCAB)
     return frozen, {"layers": adapters}, x, y
@@ -70,15 +64,14 @@ def step(adapters: Tree, momenta: Tree, frozen: Tree, x: jax.Array, y: jax.Array
 def main() -> None:
     """Compile, which dumps, and time."""
     frozen, adapters, x, y = made(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
-    momenta = jax.tree.map(jnp.zeros_like, adapters)
-    run = jax.jit(step, donate_argnums=(0, 1)).lower(adapters, momenta, frozen, x, y).compile()
-    seconds = []
-    for _ in range(7):
-        begin = time.perf_counter()
-        adapters, momenta, value = run(adapters, momenta, frozen, x, y)
-        value.block_until_ready()
-        seconds.append(time.perf_counter() - begin)
-    print(f"{1000 * median(seconds):.2f}")
+    held = [adapters, jax.tree.map(jnp.zeros_like, adapters)]
+    run = jax.jit(step, donate_argnums=(0, 1)).lower(*held, frozen, x, y).compile()
+
+    def once() -> Any:
+        *held[:], value = run(*held, frozen, x, y)
+        return value.block_until_ready()
+
+    timed(once)
 
 
 if __name__ == "__main__":

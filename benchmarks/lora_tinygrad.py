@@ -13,7 +13,7 @@ from pathlib import Path
 os.environ["DEV"] = "NULL"
 sys.path.insert(0, str(Path(__file__).parents[1] / "allocsim" / "systems" / "tinygrad"))
 
-from lora_sizes import BATCH, FF, RANK, RATE, SCALE, VOCAB, D, T
+from lora_sizes import ADAPTERS, BATCH, FROZEN, RATE, SCALE, VOCAB, D, T
 from record_tinygrad import recorded
 from tinygrad import Tensor
 
@@ -33,8 +33,7 @@ def main() -> None:
     """Schedule a step and write it down."""
     layers = int(sys.argv[2]) if len(sys.argv) > 2 else 2
     emb, head = weight(VOCAB, D), weight(D, VOCAB)
-    frozen = [(weight(D, 3 * D), weight(D, D), weight(D, FF), weight(FF, D)) for _ in range(layers)]
-    adapters = [(weight(D, RANK), weight(RANK, 3 * D), weight(D, RANK), weight(RANK, D)) for _ in range(layers)]
+    frozen, adapters = ([[weight(*shape) for shape in of.values()] for _ in range(layers)] for of in (FROZEN, ADAPTERS))
     momenta = [tuple(weight(*row.shape) for row in rows) for rows in adapters]
     x = Tensor.empty(BATCH, T, dtype="int").realize()
     y = Tensor.empty(BATCH, T, dtype="int").realize()

@@ -7,14 +7,14 @@ Run by an interpreter that has torch.
 """
 
 import sys
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, installed or not
 
 import torch
-from lora_sizes import BATCH, FF, RANK, RATE, SCALE, VOCAB, D, T
+from lora_sizes import ADAPTERS, BATCH, FROZEN, RATE, SCALE, VOCAB, D, T, timed
 
 Weights = dict[str, torch.Tensor]
 
@@ -25,10 +25,8 @@ def made(layers: int) -> tuple[Weights, Weights]:
     frozen = {"emb": torch.randn(VOCAB, D) * 0.02, "head": torch.randn(D, VOCAB) * 0.02}
     adapters = {}
     for layer in range(layers):
-        shapes = {"qkv": (D, 3 * D), "o": (D, D), "w1": (D, FF), "w2": (FF, D)}
-        frozen |= {f"{layer}.{name}": torch.randn(shape) * 0.02 for name, shape in shapes.items()}
-        shapes = {"qkv_a": (D, RANK), "qkv_b": (RANK, 3 * D), "o_a": (D, RANK), "o_b": (RANK, D)}
-        adapters |= {f"{layer}.{name}": (torch.randn(s) * 0.02).requires_grad_() for name, s in shapes.items()}
+        frozen |= {f"{layer}.{name}": torch.randn(shape) * 0.02 for name, shape in FROZEN.items()}
+        adapters |= {f"{layer}.{name}": (torch.randn(s) * 0.02).requires_grad_() for name, s in ADAPTERS.items()}
     return frozen, adapters
 
 
@@ -43,8 +41,7 @@ def loss(frozen: Weights, adapters: Weights, x: torch.Tensor, y: torch.Tensor) -
     h = frozen["emb"][x]
     mask = torch.ones(T, T, dtype=torch.bool).tril()
     for layer in range(len(adapters) // 4):
-        w = {name: frozen[f"{layer}.{name}"] for name in ("qkv", "o", "w1", "w2")}
-        a = {name: adapters[f"{layer}.{name}"] for name in ("qkv_a", "qkv_b", "o_a", "o_b")}
+        w, a = ({name: held[f"{layer}.{name}"] for name in of} for held, of in ((frozen, FROZEN), (adapters, ADAPTERS)))
         n = norm(h)
         q, k, v = (n @ w["qkv"] + SCALE * ((n @ a["qkv_a"]) @ a["qkv_b"])).chunk(3, -1)
         s = torch.where(mask, q @ k.transpose(-1, -2) / D**0.5, -1e9)
@@ -63,8 +60,8 @@ def main() -> None:
     momenta = {name: torch.zeros_like(row) for name, row in adapters.items()}
     x, y = torch.randint(0, VOCAB, (BATCH, T)), torch.randint(0, VOCAB, (BATCH, T))
 
-    def step(of: "object") -> float:
-        value = of(frozen, adapters, x, y)  # type: ignore[operator]
+    def step(of: Callable[..., torch.Tensor]) -> float:
+        value = of(frozen, adapters, x, y)
         value.backward()
         with torch.no_grad():
             for name, row in adapters.items():
@@ -93,12 +90,7 @@ def main() -> None:
             step(run)
         write(recording.document, target)
         print(*recording.lines(), sep="\n", file=sys.stderr)
-    seconds = []
-    for _ in range(7):
-        begin = time.perf_counter()
-        step(run)
-        seconds.append(time.perf_counter() - begin)
-    print(f"{1000 * median(seconds):.2f}")
+    timed(partial(step, run))
 
 
 if __name__ == "__main__":
