@@ -1,6 +1,6 @@
 """The file that costs most: of each kind of file that is read, what repeats and shares legal things until a promise is broken.
 
-    python benchmarks/cost_search.py [--seconds CPU] [--seed S] [--kind NAME ...] [--out FILE] [--kept FILE] [--again]
+    python benchmarks/cost_search.py [--seconds CPU] [--seed S] [--kind NAME,...] [--out FILE] [--kept FILE] [--again]
 
 `tests/growing.py` has the kinds, the steps and the search. The promise is 10 CPU seconds and 1 GiB for any file of up to 10 MB. The table has for each
 kind how many files were tried in how many CPU seconds, the worst one, its size, its cost, and the steps that make it of the file that is named.
@@ -10,21 +10,19 @@ mended is seen to be mended and does not come back: beside what it costs now a l
 `--again` nothing is searched. Exit status 1 where a file breaks the promise.
 """
 
-import argparse
-import json
 import random
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
+import harness
+from harness import RESULTS, run
 
-from growing import GROWN, Found, Recipe, line_of, recipe_of, search  # noqa: E402 - after the paths above
+from growing import GROWN, Found, Recipe, line_of, recipe_of, search
 
-from allocsim.errors import AllocsimError  # noqa: E402
-from allocsim.files import write_atomic  # noqa: E402
+from allocsim.errors import AllocsimError
+from allocsim.files import write_atomic
 
 KEPT = 3
 """Of each search the files that are kept at most, of those that take more than `SHARE` of what is promised."""
@@ -57,61 +55,51 @@ def keep(kept: Kept, name: str, one: Found) -> None:
     """Note what a file costs now, beside the most that it ever cost."""
     place = name, one.seed, one.recipe
     told = told_of(one)
-    kept[place] = {
-        **told,
-        "cpu_seconds_at_most": max(told["cpu_seconds"], kept.get(place, {}).get("cpu_seconds_at_most", 0)),
-    }
+    most = max(told["cpu_seconds"], kept.get(place, {}).get("cpu_seconds_at_most", 0))
+    kept[place] = {**told, "cpu_seconds_at_most": most}
 
 
 def told_of(one: Found) -> dict[str, Any]:
     """Return what became of a file, in numbers."""
     cost = one.cost
-    return {
-        "answer": cost.answer,
-        "nbytes": cost.nbytes,
-        "cpu_seconds": round(cost.seconds, 2),
-        "mebibytes": cost.memory >> 20,
-    }
+    said = {"answer": cost.answer, "nbytes": cost.nbytes}
+    return {**said, "cpu_seconds": round(cost.seconds, 2), "mebibytes": cost.memory >> 20}
 
 
-def main() -> int:
-    """Search all kinds, print and write the table; return the exit status."""
-    parser = argparse.ArgumentParser(description="The file that costs most, of each kind.")
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", action="append", choices=list(GROWN))
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "cost_search.json")
-    parser.add_argument("--kept", type=Path, default=HERE / "results" / "cost_recipes.jsonl")
-    parser.add_argument("--again", action="store_true", help="measure what was kept, and search nothing")
-    options = parser.parse_args()
-    out, lines = options.out.absolute(), options.kept.absolute()
-    rows = {row["kind"]: row for row in json.loads(out.read_text())["kinds"]} if out.exists() else {}
-    kept: Kept = {}
+def measure(
+    *,
+    seconds: float = 60.0,
+    seed: int = 1,
+    kind: tuple[str, ...] = tuple(GROWN),
+    kept: str = str(RESULTS / "cost_recipes.jsonl"),
+    again: bool = False,
+    out: Path,
+) -> Iterator[harness.Found]:
+    """Search the kinds; `again`: measure what was kept, and search nothing."""
+    lines, rows = Path(kept).absolute(), {row["kind"]: row for row in harness.kept(out).get("kinds", ())}
+    known: Kept = {}
     for line in lines.read_text().splitlines() if lines.exists() else ():
-        kind, file, recipe, told = recipe_of(line)
-        kept[kind, file, recipe] = told
-    for name in options.kind or list(GROWN):
+        name, file, recipe, told = recipe_of(line)
+        known[name, file, recipe] = told
+    for name in kind:
         try:
-            row = searched(name, 0 if options.again else options.seconds, options.seed, kept)
+            row = searched(name, 0 if again else seconds, seed, known)
         except AllocsimError as error:  # what reads this kind is not here: the proved checker is not built
             print(f"{name:18s} not searched: {error}", flush=True)
             continue
-        worst = row["worst"]
-        print(
-            f"{name:18s} tried {row['tried']:5d}  kept {row['kept']:3d}  broken {row['broken']:3d}  worst {worst['nbytes']:9,d} B  "
-            f"{worst['cpu_seconds']:6.2f} s  {worst['mebibytes']:5d} MiB  {worst['answer']}: {'; '.join(worst['steps'])}",
-            flush=True,
-        )
-        if not options.again:
-            rows[name] = row
-            write_atomic(out, json.dumps({"kinds": [rows[k] for k in GROWN if k in rows]}, indent=1).encode() + b"\n")
-        order = sorted(kept.items(), key=lambda item: (list(GROWN).index(item[0][0]), -item[1]["cpu_seconds_at_most"]))
+        print(row, flush=True)
+        rows |= {} if again else {name: row}
+        order = sorted(known.items(), key=lambda item: (list(GROWN).index(item[0][0]), -item[1]["cpu_seconds_at_most"]))
         write_atomic(lines, "".join(line_of(*place, **told) + "\n" for place, told in order).encode())
-    broken = any(
-        told["cpu_seconds"] > 10 or told["mebibytes"] >= 1024 or told["answer"] == "bad" for told in kept.values()
-    )
-    return int(broken or (not options.again and any(row["broken"] for row in rows.values())))
+        broken = [place[0] for place, told in known.items() if breaks(told)]
+        broken += [row["kind"] for row in rows.values() if row["broken"] and not again]
+        yield {"kinds": [rows[name] for name in GROWN if name in rows], "broken": broken}
+
+
+def breaks(told: dict[str, Any]) -> bool:
+    """Return whether a file that was measured breaks the promise."""
+    return bool(told["cpu_seconds"] > 10 or told["mebibytes"] >= 1024 or told["answer"] == "bad")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="broken", known={"kind": GROWN})

@@ -50,9 +50,8 @@ def measure(*, programs: int = 200, planners: tuple[str, ...] = ()) -> Iterator[
         rows[name] = measured(name, asked)
         cells = (f"{'promised' if row['promised'] else row['broken']}" for row in rows[name].values())
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
-        broken = [
-            [name, law] for name, row in rows.items() for law, one in row.items() if one["promised"] and one["broken"]
-        ]
+        every = [(name, law, one) for name, row in rows.items() for law, one in row.items()]
+        broken = [[name, law] for name, law, one in every if one["promised"] and one["broken"]]
         yield {"seed": SEED, "planners": rows, "promises broken": broken}
 
 

@@ -44,9 +44,8 @@ def measure(*, count: int = 1000, seed: int = 1, kind: tuple[str, ...] = (), out
     for name in kind or KINDS:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             rows[name] = row = pool.apply(tried, (name, count, seed))
-        print(
-            {key: value for key, value in row.items() if key != "bad_ones"}, *row["bad_ones"][:5], sep="\n", flush=True
-        )
+        told = {key: value for key, value in row.items() if key != "bad_ones"}
+        print(told, *row["bad_ones"][:5], sep="\n", flush=True)
         every = [rows[kind] for kind in KINDS if kind in rows]
         yield {"kinds": every, "bad": sum(row["bad"] for row in every)}
 
