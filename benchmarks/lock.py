@@ -27,17 +27,8 @@ def resolved() -> str:
     """Return the lock that pip makes of the project's extras; nothing is installed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        asked = [
-            "--dry-run",
-            "--ignore-installed",
-            "--quiet",
-            "--report",
-            str(report),
-            "-c",
-            str(CONSTRAINTS),
-            f"{ROOT}[dev,ggml,peers]",
-        ]
-        subprocess.run([sys.executable, "-m", "pip", "install", *asked], check=True)
+        asked = ["--dry-run", "--ignore-installed", "--quiet", "--report", report, "-c", CONSTRAINTS]
+        subprocess.run([sys.executable, "-m", "pip", "install", *asked, f"{ROOT}[dev,ggml,peers]"], check=True)
         return lock_of(json.loads(report.read_text()))
 
 
@@ -61,24 +52,11 @@ def bill_of(lock: str) -> dict:
         assert found is not None, line
         name, version, digest = found.groups()
         url = f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}"
-        components.append(
-            {
-                "type": "library",
-                "bom-ref": url,
-                "name": name,
-                "version": version,
-                "purl": url,
-                "hashes": [{"alg": "SHA-256", "content": digest}],
-            }
-        )
+        about = {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
+        components.append({**about, "hashes": [{"alg": "SHA-256", "content": digest}]})
     about = {"type": "application", "bom-ref": "allocsim", "name": "allocsim"}
-    return {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.5",
-        "version": 1,
-        "metadata": {"component": about},
-        "components": components,
-    }
+    whole = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"component": about}}
+    return {**whole, "components": components}
 
 
 def main() -> None:
@@ -87,11 +65,8 @@ def main() -> None:
     parser.add_argument("--bill", action="store_true")
     if not parser.parse_args().bill:
         write_atomic(LOCK, resolved().encode())
-    write_atomic(
-        BILL,
-        json.dumps(bill_of(LOCK.read_text()), separators=(",", ":")).replace('},{"type"', '},\n{"type"').encode()
-        + b"\n",
-    )
+    bill = json.dumps(bill_of(LOCK.read_text()), separators=(",", ":"))
+    write_atomic(BILL, bill.replace('},{"type"', '},\n{"type"').encode() + b"\n")
 
 
 if __name__ == "__main__":
