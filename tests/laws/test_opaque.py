@@ -231,7 +231,7 @@ def test_where_numbers_of_real_kernels_differ_those_of_opaque_ones_do(first):
         hashes, lost = differing(document)
         wanted, given = with_numbers(found, apart)
         for key, there in with_numbers(found, planned(found), given)[0].items():
-            run, op, v = key
+            run, _, v = key
             value = document.runs[run].program.values[v]
             if (document.plans.index(document.runs[run].plan), value.buffer) in lost:
                 continue
