@@ -71,7 +71,7 @@ def _function(kind: str, words: str) -> "Callable[[EagerTensor], EagerTensor]":
     def function(self: "EagerTensor") -> "EagerTensor":
         return _unary(kind, self)
 
-    function.__name__, function.__doc__ = kind, f"Return {words}."
+    function.__name__, function.__qualname__, function.__doc__ = kind, f"EagerTensor.{kind}", f"Return {words}."
     return function
 
 
