@@ -30,22 +30,8 @@ from engine.ops.rule import REQUIRED, ResultLayout, Rule
 OPS: Final[dict[str, Rule]] = {
     rule.kind: rule
     for family in (
-        elementwise,
-        element_functions,
-        norm,
-        matmul,
-        views,
-        moving,
-        reduce,
-        windows,
-        convolution,
-        attention,
-        fused,
-        noise,
-        precision,
-        loss,
-        optim,
-        collective,
+        *(elementwise, element_functions, norm, matmul, views, moving, reduce, windows, convolution),
+        *(attention, fused, noise, precision, loss, optim, collective),
     )
     for rule in family.RULES
 }

@@ -20,8 +20,7 @@ from engine.ops.shapes import checked_shape, floating, indices, like, real, repe
 ROPE_MODES = ("normal", "neox")
 
 
-def _get_rows(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _get_rows(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     table, ids = sources
     indices(ids)
     if len(table.shape) != 2:
@@ -39,8 +38,7 @@ def _get_rows_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=(rows, dy.shape[1]), dtype=floating(dy))
 
 
-def _set_rows(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _set_rows(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     dst, x, ids = sources
     if len(dst.shape) != 2 or len(x.shape) != 2 or dst.shape[1] != x.shape[1]:
         raise EngineError(f"{dst} and {x} must be matrices with rows of one length")

@@ -130,8 +130,7 @@ def _sent(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=(0,), dtype=sources[0].dtype)
 
 
-def _received(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del sources
+def _received(_sources: Sources, params: dict[str, Any]) -> ResultLayout:
     _peer(params)
     if params["dtype"] not in ITEMSIZES:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(ITEMSIZES)}")

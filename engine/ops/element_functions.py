@@ -72,9 +72,8 @@ def _pow_x(node: Tensor, grad: Tensor) -> Tensor:
     return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
 
 
-def _compared(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+def _compared(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     """Shape rule of a comparison: shaped like a, b repeating into it; whole numbers too."""
-    del params
     a, b = sources
     if a.dtype != b.dtype or a.dtype not in COMPARED:
         raise EngineError(f"{a} cannot be compared with {b}; two of one dtype of {', '.join(COMPARED)} can")
@@ -98,8 +97,7 @@ def _power_b(node: Tensor, grad: Tensor) -> Tensor:
     return op("where", flat, filled(grad, 0.0), op("mul", grad, op("mul", node, op("log", a))))
 
 
-def _where(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _where(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     for other in sources[1:]:
         same_shape(sources[0], other)
     return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))

@@ -15,9 +15,8 @@ from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import checked_shape, floating, like, repeats_into, same_shape
 
 
-def broadcast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+def broadcast(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     """Shape rule of (a, b): shaped like a, b repeating into it."""
-    del params
     a, b = sources
     if not repeats_into(b.shape, a.shape):
         raise EngineError(
@@ -40,8 +39,7 @@ def _repeat_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _scalar(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _scalar(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
@@ -53,8 +51,7 @@ def _silu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
     return graph.op("mul", dy, graph.op("add", s, bent))
 
 
-def _accumulate(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _accumulate(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     acc, grad = sources
     same_shape(acc, grad)
     return ResultLayout(shape=acc.shape, dtype=floating(acc, grad))

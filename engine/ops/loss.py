@@ -17,8 +17,7 @@ from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import elements, floating, indices, same_shape
 
 
-def _loss(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _loss(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     logits, labels = sources
     same_shape(logits, labels)
     if len(logits.shape) != 2:
@@ -49,8 +48,7 @@ def _loss_back_parts(node: Tensor, grad: Tensor, logits: Tensor, labels: Tensor)
     return op("mul", apart, op("scale", grad, s=1.0 / max(logits.shape[0], 1)))
 
 
-def _classes(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _classes(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     logits, classes = sources
     if len(logits.shape) != 2:
         raise EngineError(f"{logits} must be a matrix of rows of logits")
@@ -74,8 +72,7 @@ def _classes_back_parts(node: Tensor, grad: Tensor, logits: Tensor, classes: Ten
     return op("mul", op("sub", op("soft_max", logits), hot), op("scale", grad, s=1.0 / max(rows, 1)))
 
 
-def _squared(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _squared(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     prediction, target = sources
     same_shape(prediction, target)
     return ResultLayout(shape=(1,), dtype=floating(prediction, target))

@@ -26,15 +26,13 @@ def _check(sources: Sources, inner: int) -> None:
         raise EngineError(f"the batch dimensions of {a} do not divide those of {b}")
 
 
-def _mul_mat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _mul_mat(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     _check(sources, -1)
     a, b = sources
     return ResultLayout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
 
 
-def _out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _out_prod(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     _check(sources, -2)
     a, b = sources
     return ResultLayout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))

@@ -105,16 +105,14 @@ def _scatter(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=tuple(length if i == axis else n for i, n in enumerate(dy.shape)), dtype=floating(dy))
 
 
-def _full(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del sources
+def _full(_sources: Sources, params: dict[str, Any]) -> ResultLayout:
     if params["dtype"] not in FLOATS:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
     params["value"] = real("value", params["value"])
     return ResultLayout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
 
 
-def _same_bytes(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _same_bytes(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     x, *others = sources
     for other in others:
         same_shape(x, other)

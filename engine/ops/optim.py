@@ -31,8 +31,7 @@ MOMENT_HYPER: Final = ("beta",)
 def _step(names: tuple[str, ...]) -> Any:
     """Return the shape rule of (target, others.., hp): the target's, hp an entry a name."""
 
-    def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-        del params
+    def rule(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
         target, *others, hp = sources
         for other in others:
             same_shape(target, other)

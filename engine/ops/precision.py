@@ -24,13 +24,11 @@ def _cast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, dtype=params["dtype"])
 
 
-def _all_finite(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _all_finite(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
-def _unscale(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _unscale(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     g, scale = sources
     if scale.shape != (1,):
         raise EngineError(f"scale {scale} must have shape (1,)")

@@ -59,8 +59,7 @@ def _argsort(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, dtype="i32")
 
 
-def _count_equal(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _count_equal(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     a, b = sources
     same_shape(a, b)
     if {a.dtype, b.dtype} != {"i32"}:

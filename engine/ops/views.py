@@ -44,8 +44,7 @@ def _permute(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
 
 
-def _transpose(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _transpose(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     (x,) = sources
     if len(x.shape) < 2:
         raise EngineError(f"{x} has no two axes to exchange")
@@ -78,8 +77,7 @@ def _cont(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=shape, dtype=x.dtype)
 
 
-def _cpy(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    del params
+def _cpy(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     src, dst = sources
     if elements(src.shape) != elements(dst.shape) or src.dtype != dst.dtype:
         raise EngineError(f"{src} and {dst} must agree in dtype and number of elements")
