@@ -54,9 +54,7 @@ class Batch:
     arenas: int
     """Arenas of each program; those of program k are `k * arenas` and the following."""
     own: tuple[tuple[int, int], ...] = ()
-    """How many arenas and streams each program has itself, where not all have the same; the others
-    hold nothing.
-    """
+    """Arenas and streams that each program has itself, where not all have the same."""
     plain: bool = False
     """Whether the plain checks alone say which programs are sound, and no filter selects before."""
 
@@ -64,9 +62,7 @@ class Batch:
         return len(self.op_starts) - 1
 
     def __getitem__(self, index: int) -> Program:
-        """Return one program as it was before it was joined, but for names of persistent buffers
-        and `meta`. O(its size).
-        """
+        """Return one program as it was before, but for persistent names and `meta`. O(its size)."""
         whole = self.program
         ops, buffers, values = (
             slice(int(s[index]), int(s[index + 1])) for s in (self.op_starts, self.buffer_starts, self.value_starts)

@@ -132,10 +132,7 @@ def _connected(scheduler: str) -> Any:
 
 
 def _error_of(future: Any) -> BaseException | None:
-    """Return what a future failed with, None for one that did not.
-
-    Waits for it where its worker was lost meanwhile.
-    """
+    """Return what a future failed with, None for none; waits where its worker was lost."""
     try:
         error: BaseException | None = future.exception()
     except (concurrent.futures.CancelledError, asyncio.CancelledError) as lost:

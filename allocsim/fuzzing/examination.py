@@ -416,9 +416,7 @@ class Examiner:
         return answers
 
     def _suspects(self, batch: Batch, plan: Plan, whole: FuzzCase) -> dict[str, Sequence[int]]:
-        """Return which programs of a batch to look at closer, by property: those that speak of its
-        kind of cases.
-        """
+        """Return by property which programs of a batch to look at closer: those of its kind."""
         named = {name: row for name, row in self.rows.items() if row.law is None and speaks_of(row, whole)}
         done: dict[Suspects, Sequence[int]] = {}
         judged = replace(batch, plain=self.plain)
@@ -519,9 +517,7 @@ def speaks_of(row: Property, case: FuzzCase) -> bool:
 
 
 def whole_of(batch: Batch, cases: Sequence[FuzzCase]) -> FuzzCase:
-    """Return the cases whose programs a batch joins as one case; all are told something of one
-    kind, or nothing.
-    """
+    """Return the cases whose programs a batch joins as one; all are told the same kind of thing."""
     if cases[0].kind in {"plain", "free"}:
         return FuzzCase(program=batch.program, free=cases[0].free)
     if cases[0].kind == "gapped":

@@ -67,10 +67,7 @@ class Odometer:
         return self._go(count, self._tables, write=False)
 
     def batch(self, count: int) -> Batch | None:
-        """Return the next programs, at most `count` of them, as a batch.
-
-        The answer is None where there are no more.
-        """
+        """Return the next programs, at most `count`, as a batch; None where there are no more."""
         tables = ProgramTables.room(count, rows=self.ops + 1)
         found = self._go(count, tables, write=True)
         return tables.batch(found, arenas=ARENAS) if found else None

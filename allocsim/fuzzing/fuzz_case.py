@@ -54,9 +54,7 @@ class FuzzCase:
     fixed: Mapping[int, int] = field(default_factory=dict)
     """Buffer -> offset in bytes that the planner is told is decided."""
     believed: Problem | None = None
-    """What is to be placed as it is stated, of a program without ops; None: the planner believes
-    what it will.
-    """
+    """What is to be placed as stated, of a program without ops; None: it believes what it will."""
     free: bool = False
     """Whether ops of several streams wait for what their values need alone, so that the order of
     the list is one of several.

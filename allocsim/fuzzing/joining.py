@@ -239,9 +239,7 @@ class _Answered:
         return frozenset() if (donor, recipient) in declared else frozenset({"undeclared"})
 
     def _late(self, buffer: int, stop: int, start: int) -> frozenset[str]:
-        """Return the mends by which a life would have all its uses, of which those outside
-        [start, stop) are missed.
-        """
+        """Return mends that give a life all its uses; those outside [start, stop) are missed."""
         uses = self.uses[buffer]
         missed = [use for use in uses if use.step >= stop or use.step < start]
         if not missed:

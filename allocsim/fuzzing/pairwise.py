@@ -293,9 +293,7 @@ MOST: Final = 6
 
 
 def empty(counts: Mapping[int, int], source: str = "") -> dict[tuple[str, str], str]:
-    """Return every two levels that never met in programs of a source, with the reason; "" where
-    they might have.
-    """
+    """Return levels that never met in a source's programs, with the reason; "": they might have."""
     there_are = cells(counts)
     free = any(count and FREE in pair for pair, count in there_are.items())
     promised = frozenset() if free else frozenset({FREE, *FREE_ALONE.get(source, ())})

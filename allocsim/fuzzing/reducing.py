@@ -24,10 +24,7 @@ SECONDS: Final = 30.0
 
 
 def smallest(finding: BrokenProperty, examiner: Examiner, *, seconds: float = SECONDS) -> BrokenProperty:
-    """Return the finding with the smallest case found.
-
-    Itself where the target does not break the property a second time.
-    """
+    """Return the finding with the smallest case found, or itself where it is not broken again."""
 
     def again(document: Document) -> BrokenProperty | None:
         case = replace(FuzzCase.of(document), free=finding.case.free)

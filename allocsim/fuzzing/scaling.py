@@ -123,9 +123,7 @@ def uniform(program: Program) -> Bools:
 
 
 def in_common_units(program: Program) -> Program:
-    """Return the program with every buffer aligned to the least common multiple of all alignments
-    in its arena.
-    """
+    """Return the program with buffers aligned to the least common multiple in their arena."""
     buffers = program.buffers
     step = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
     np.lcm.at(step, buffers.arena, buffers.alignment)
@@ -246,10 +244,7 @@ def repeated(program: Program, *, copies: int, shift: int) -> Program:
 
 
 def reordered(program: Program, order: Int64s) -> Program:
-    """Return the program with its ops in another order.
-
-    On several streams each waits for the one before it.
-    """
+    """Return the program with ops reordered; on several streams each waits for the one before."""
     ops = program.ops
     columns: dict[str, Any] = {}
     for rows, name in (("operands", "operand"), ("results", "result"), ("in_place", "in_place")):

@@ -190,10 +190,7 @@ def _assembled(
 
 
 def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
-    """Draw programs of ops that the engine has kernels for, element by element.
-
-    Made from the codes of bulk mode.
-    """
+    """Draw programs that the engine has kernels for, element by element, of bulk mode's codes."""
     from allocsim.fuzzing.bulk import WEIGHTS, assembled  # noqa: PLC0415 - numba
 
     actions = [action for action, weight in enumerate(WEIGHTS.values()) for _ in range(weight)]

@@ -29,10 +29,7 @@ class Tally:
     refusals: int = 0
     executed: int = 0
     judged: Counter[str] = field(default_factory=Counter)
-    """How many programs each property was judged on.
-
-    Of those asked twice or with everything pinned it may be some.
-    """
+    """Programs each property was judged on; of those asked twice or pinned it may be some."""
     broken: Counter[str] = field(default_factory=Counter)
     """How often each property was seen broken, whatever the cause."""
     features: Counter[int] = field(default_factory=Counter)

@@ -36,9 +36,7 @@ PINNED: Final = 0.4
 """Share of the buffers that an op writes that are told to be pinned."""
 
 APART: Final = 0.2
-"""Share of the buffers that an op touches, and are no parameters or states, told to lie in memory
-of their own.
-"""
+"""Share of touched buffers, but parameters and states, told to lie in memory of their own."""
 
 EMPTY: Final = ProgramBuilder("empty").build()
 

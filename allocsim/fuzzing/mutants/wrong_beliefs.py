@@ -291,9 +291,7 @@ def _no_larger(problem: Problem) -> Problem:
 
 
 def _with_pairs(problem: Problem, fits: Pair, *, declared: bool = True) -> Problem:
-    """Return the problem with more pairs: those of buffers in one arena that are born at the op, as
-    `fits` says.
-    """
+    """Return the problem with more pairs, in one arena and born at the op, as `fits` says."""
     program, of_value = problem.program, problem.program.values.buffer.tolist()
     apart = (problem.own | problem.pinned).tolist()
     arena, start, nbytes = program.buffers.arena.tolist(), problem.start.tolist(), problem.nbytes.tolist()
