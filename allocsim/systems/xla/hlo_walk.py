@@ -109,7 +109,6 @@ class _Walk:
         self.born: list[Born] = []
         self.layouts: dict[int, tuple[str, tuple[int, ...]]] = {}
         """Dtype and shape of each value."""
-        """Of each buffer."""
         self.count = 0
         """Ops."""
         streams = ("main", "async") if module.asynchronous else ("main",)
