@@ -74,7 +74,7 @@ COPY: Final = "aten::copy_"
 """Kernel that writes all of its first operand, and does not read it."""
 
 SHARED: Final = 1
-"""Arena of the memory in which methods share state. Source: `MemoryPlanningPass.run_multimethod`."""
+"""Arena in which methods share state. Source: `MemoryPlanningPass.run_multimethod`."""
 
 UNKNOWN_VIEW: Final = "view of an unknown tensor"
 """Kind of the op that makes what no instruction makes and no tensor of the file holds."""
