@@ -29,12 +29,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from harness import HERE, Found, kept, run
+from harness import HERE, Found, kept, run, spent
 from harness import write as write_results
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from judge_reach import Reach, spent
+from judge_reach import Reach
 from judge_sites import PARTS, ROOT, Mutant, change, functions, modules, mutants, mutated
 
 from allocsim.errors import EngineError

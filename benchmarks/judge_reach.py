@@ -13,7 +13,6 @@ import hashlib
 import json
 import mmap
 import os
-import resource
 import signal
 import sys
 import threading
@@ -23,19 +22,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from harness import spent
+
 LIMIT: Final = 1.5
 """Of processor time, under the tracer, which slows a test that does nothing but judge by some three times."""
 
 
 class TooSlowError(BaseException):
     """A test has run as long as it may."""
-
-
-def spent() -> float:
-    """Return the seconds of processor time of this process and of its ended children."""
-    return sum(
-        use.ru_utime + use.ru_stime for use in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 def restrained(call: Callable[[], object], seconds: float) -> bool:
@@ -63,14 +57,13 @@ class Tracer:
     """Marks the lines of some files that are run."""
 
     def __init__(self, files: Iterable[str]) -> None:
-        self.lines: dict[str, dict[int, int]] = {}
-        self.places: list[tuple[str, int]] = []
+        self.lines: dict[str, range] = {}
+        """Of each file the places of its lines among the marks."""
+        end = 0
         for file in sorted(files):
-            self.lines[file] = {}
-            for number in range(1, len(Path(file).read_bytes().splitlines()) + 1):
-                self.lines[file][number] = len(self.places)
-                self.places.append((file, number))
-        self.marks = mmap.mmap(-1, len(self.places) + 1)
+            self.lines[file] = range(end, end + len(Path(file).read_bytes().splitlines()) + 1)
+            end = self.lines[file].stop
+        self.marks = mmap.mmap(-1, end + 1)
         self.left: dict[int, tuple[CodeType, dict[int, int]]] = {}
 
     def run(self, call: Callable[[], object]) -> dict[str, list[int]]:
@@ -84,19 +77,15 @@ class Tracer:
         finally:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
-        found: dict[str, list[int]] = {}
-        for place, mark in enumerate(self.marks[:-1]):
-            if mark:
-                file, line = self.places[place]
-                found.setdefault(file, []).append(line)
-        return found
+        ran = {file: [line for line, at in enumerate(row) if self.marks[at]] for file, row in self.lines.items()}
+        return {file: lines for file, lines in ran.items() if lines}
 
     def _called(self, frame: FrameType, _event: str, _arg: object) -> Any:
         code = frame.f_code
         known = self.left.get(id(code))
         if known is None:
-            lines = self.lines.get(code.co_filename, {})
-            known = code, {line: lines[line] for _, _, line in code.co_lines() if line in lines}
+            row = self.lines.get(code.co_filename, range(0))
+            known = code, {line: row[line] for _, _, line in code.co_lines() if line and line < len(row)}
             self.left[id(code)] = known
         if not known[1]:
             return None
@@ -142,13 +131,9 @@ class Reach:
                 os._exit(0)
             os.waitpid(child, 0)
             known = _read(kept, own, state, anew=anew)
-        return cls(
-            {
-                test: (row["seconds"], {file: frozenset(lines) for file, lines in row["lines"].items()})
-                for test, row in known.items()
-                if row["passed"] and row["lines"]
-            }
-        )
+        ran = {test: row for test, row in known.items() if row["passed"] and row["lines"]}
+        within = {test: {file: frozenset(lines) for file, lines in row["lines"].items()} for test, row in ran.items()}
+        return cls({test: (row["seconds"], within[test]) for test, row in ran.items()})
 
     def asked(self, file: str, first: int, last: int) -> list[str]:
         """Return the tests that run one of the lines."""
@@ -197,9 +182,8 @@ def _trace(items: list[Any], files: list[str], run: Callable[[Any], bool], kept:
             lines: dict[str, list[int]] = {}
             began = spent()
             whole = restrained(traced, LIMIT)
-            row = {
-                "test": item.nodeid, "state": {file: state[file] for file in (str(item.path), *lines)}, "passed": passed or not whole,
-                "seconds": round(spent() - began, 3), "lines": lines,
-            }  # fmt: skip
+            digests = {file: state[file] for file in (str(item.path), *lines)}
+            about = {"test": item.nodeid, "state": digests, "passed": passed or not whole}
+            row = {**about, "seconds": round(spent() - began, 3), "lines": lines}
             out.write(json.dumps(row) + "\n")
             out.flush()
