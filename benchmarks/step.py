@@ -54,9 +54,8 @@ class Side:
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}  # this checkout, installed or not
         command = [python, str(HERE / script), str(folder / "job.json")]
-        self._process = stack.enter_context(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = stack.enter_context(subprocess.Popen(command, **pipes, env=environment))
         stack.callback(self._end)
         line = self._process.stdout.readline() if self._process.stdout else ""
         self.ready: dict[str, Any] | None = json.loads(line) if line else None

@@ -52,11 +52,8 @@ def multiply_adds(runtime: Runtime) -> int:
     steps = [step for step, kernel in enumerate(runtime.lowered.kernels) if kernel is not None]
     products = [(step, ops.kinds[int(ops.kind[step])]) for step in steps]
     sums = {"mul_mat": -1, "out_prod": -2}
-    return sum(
-        runtime.results(step)[0].size * runtime.operands(step)[1].shape[sums[kind]]
-        for step, kind in products
-        if kind in sums
-    )
+    of = [(runtime.results(step)[0], runtime.operands(step)[1], sums[kind]) for step, kind in products if kind in sums]
+    return sum(result.size * operand.shape[axis] for result, operand, axis in of)
 
 
 def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, dict[str, float]]:
@@ -68,9 +65,7 @@ def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, d
     ops = lowered.program.ops
     ran = [(step, ops.kinds[int(ops.kind[step])]) for step, kernel in enumerate(lowered.kernels) if kernel is not None]
     calls = [(name, *runtime.call(step)) for step, name in ran]
-    uncounted = [
-        step for step, kernel in enumerate(lowered.kernels) if kernel is None
-    ]  # views, and the host writing inputs
+    uncounted = [step for step, kernel in enumerate(lowered.kernels) if kernel is None]  # views, host's writes
     tick = reading()
     seconds: list[dict[str, float]] = []
     for _ in range(steps):
@@ -83,11 +78,8 @@ def by_kind(runtime: Runtime, inputs: dict[str, Any], steps: int) -> dict[str, d
                 function(*args)
                 spent[name] += time.process_time() - start - tick
         seconds.append(spent)
-    counts = Counter(name for _, name in ran)
-    return {
-        name: {"ops": ops_of_kind, "seconds": float(np.median([spent[name] for spent in seconds]))}
-        for name, ops_of_kind in counts.items()
-    }
+    middle = {name: float(np.median([spent[name] for spent in seconds])) for _, name in ran}
+    return {name: {"ops": ops, "seconds": middle[name]} for name, ops in Counter(name for _, name in ran).items()}
 
 
 def reading() -> float:

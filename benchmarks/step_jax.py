@@ -12,9 +12,7 @@ import step_serving
 
 JOB = step_serving.job()
 if JOB["threads"] == 1:
-    os.sched_setaffinity(
-        0, {min(os.sched_getaffinity(0))}
-    )  # it makes a thread for each processor it may use, whatever the flags say
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # a thread for each processor that it may use
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -42,14 +40,11 @@ def loss_of(adapters: Weights, frozen: Weights, tables: Any, batch: Any, c: dict
     size, steps, scale = c["hidden"] // c["heads"], len(tokens), c["alpha"] / c["rank"]
     x = frozen["token_embd"][tokens]
     for i in range(c["layers"]):
-        w = {
-            name.removeprefix(f"layer.{i}."): a
-            for name, a in {**frozen, **adapters}.items()
-            if name.startswith(f"layer.{i}.")
-        }
+        at, every = f"layer.{i}.", {**frozen, **adapters}
+        w = {name.removeprefix(at): a for name, a in every.items() if name.startswith(at)}
         h = rms_norm(x, w["attn_norm"], c["eps"])
         q, v = (
-            h @ w[f"attn_{n}.weight"].T + h @ w[f"attn_{n}.lora_a"].T @ w[f"attn_{n}.lora_b"].T * scale for n in "qv"
+            h @ w[f"{n}.weight"].T + h @ w[f"{n}.lora_a"].T @ w[f"{n}.lora_b"].T * scale for n in ("attn_q", "attn_v")
         )
         q, k, v = (a.reshape(steps, -1, size).transpose(1, 0, 2) for a in (q, h @ w["attn_k.weight"].T, v))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)

@@ -59,10 +59,8 @@ def spin(turns: int, factor: Any) -> Any:
 
 def main() -> None:
     """Serve loops until standard input ends."""
-    job = step_serving.job()
-    step_serving.serve(
-        job["warmup"], lambda: float(spin(TURNS, 0.5)), lambda: {"multiply_adds": MULTIPLY_ADDS, "versions": {}}
-    )
+    about = {"multiply_adds": MULTIPLY_ADDS, "versions": {}}
+    step_serving.serve(step_serving.job()["warmup"], lambda: float(spin(TURNS, 0.5)), lambda: about)
 
 
 if __name__ == "__main__":

@@ -59,9 +59,8 @@ class Layer(nn.Module):
         """Return x after one layer; x is [T, hidden]."""
         h, steps = self.attn_norm(x), len(x)
         q = rotate(self.attn_q(h).view(steps, -1, self.size).transpose(0, 1), cos, sin)
-        k = rotate(self.attn_k(h).view(steps, -1, self.size).transpose(0, 1), cos, sin).repeat_interleave(
-            self.repeats, 0
-        )
+        k = rotate(self.attn_k(h).view(steps, -1, self.size).transpose(0, 1), cos, sin)
+        k = k.repeat_interleave(self.repeats, 0)
         v = self.attn_v(h).view(steps, -1, self.size).transpose(0, 1).repeat_interleave(self.repeats, 0)
         weights = torch.softmax(q @ k.transpose(1, 2) / math.sqrt(self.size) + mask, -1)
         x = x + self.attn_output((weights @ v).transpose(0, 1).reshape(steps, -1))
