@@ -20,7 +20,8 @@ from company import LAWS, broken
 from culprits import PLANTS, culprits
 from cures import faults_of_cures, wrong_cures
 from evidences import executed, lost
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed, settings
+from judges import QUIET
 from several import several, wrong_with_several
 from strategies import documents
 from test_causes import wrong_with
@@ -70,13 +71,7 @@ def random(piece: int, stop: int) -> Counter[str]:
     counts: Counter[str] = Counter()
 
     @seed(piece)
-    @settings(
-        max_examples=DOCUMENTS,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-        database=None,
-    )
+    @settings(QUIET, max_examples=DOCUMENTS)
     @given(documents())
     def one(document: object) -> None:
         if check(document, limit=1).clean:

@@ -33,10 +33,8 @@ def measure(
 ) -> Found:
     """Plan both by each allocator, and run them by the plans of the first."""
     config = replace(SMOLLM2_135M, seq=seq, layers=layers)
-    whole, kept = (
-        _Step(config, checkpoints=checkpoints, allocators=allocators, classes=not one_hot)
-        for checkpoints in (False, True)
-    )
+    how = {"allocators": allocators, "classes": not one_hot}
+    whole, kept = (_Step(config, checkpoints=checkpoints, **how) for checkpoints in (False, True))
     found: Found = {
         "labels": "one-hot" if one_hot else "class numbers",
         "config": {"layers": layers, "seq": seq, "rank": config.rank},

@@ -74,13 +74,15 @@ def offset(document: Document, rng: random.Random) -> Edited | None:
     return slot(document, plan, buffer, offset=rng.randrange(0, int(ends.max()), step))
 
 
+def over(document: Document, plan: Plan, one: int, other: int) -> Edited:
+    """Return a document with a slot where another begins."""
+    return slot(document, plan, one, arena=int(plan.arena[other]), offset=int(plan.offset[other]))
+
+
 def onto(document: Document, rng: random.Random) -> Edited | None:
     """Put a slot where another begins."""
     plan, buffers = placed(document, rng)
-    if len(buffers) < 2:
-        return None
-    one, other = rng.sample(buffers, 2)
-    return slot(document, plan, one, arena=int(plan.arena[other]), offset=int(plan.offset[other]))
+    return over(document, plan, *rng.sample(buffers, 2)) if len(buffers) > 1 else None
 
 
 def in_place(document: Document, rng: random.Random) -> Edited | None:
@@ -91,8 +93,7 @@ def in_place(document: Document, rng: random.Random) -> Edited | None:
         pairs = [(int(where[r]), int(where[o])) for r in op.results for o in op.operands]
         pairs = [(one, other) for one, other in pairs if one != other and {one, other} <= having]
         if pairs and op.kind != VIEW:
-            one, other = rng.choice(pairs)
-            return slot(document, plan, one, arena=int(plan.arena[other]), offset=int(plan.offset[other]))
+            return over(document, plan, *rng.choice(pairs))
     return None
 
 
@@ -105,7 +106,7 @@ def donated(document: Document, rng: random.Random) -> Edited | None:
     if not kept or not rest:
         return None
     other = rng.choice(kept)
-    return slot(document, plan, rng.choice(rest), arena=int(plan.arena[other]), offset=int(plan.offset[other]))
+    return over(document, plan, rng.choice(rest), other)
 
 
 def small(document: Document, rng: random.Random) -> Edited | None:
@@ -141,12 +142,10 @@ def layout(document: Document, rng: random.Random) -> Edited | None:
     low, high = int(ops.in_place_starts[op]), int(ops.in_place_starts[op + 1])
     starts = ops.in_place_starts.copy()
     starts[op + 1 :] -= high - low
-    less = replace(
-        ops,
-        in_place_starts=starts,
-        in_place=np.delete(ops.in_place, slice(low, high), axis=0),
-        in_place_strength=np.delete(ops.in_place_strength, slice(low, high)),
-    )
+    row = slice(low, high)
+    columns = {"in_place": np.delete(ops.in_place, row, axis=0)}
+    columns |= {"in_place_strength": np.delete(ops.in_place_strength, row)}
+    less = replace(ops, in_place_starts=starts, **columns)
     return programmed(document, program, replace(program, ops=less)), None
 
 

@@ -30,6 +30,8 @@ from allocsim import document as native
 from allocsim.judge.fast import check
 
 PIECE = 200
+QUIET = settings(database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+"""How documents are drawn by a campaign: all that are asked for, whatever comes."""
 FAULTY = st.one_of(strategies.documents(), strategies.documents(sound=True), strategies.instances())
 
 
@@ -63,20 +65,12 @@ def piece(low: int, high: int, judges: str) -> dict[str, Any]:
         counts.update(FEATURES & features(written))
 
     @seed(low)
-    @settings(
-        max_examples=max((high - low) // 100, 1),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(QUIET, max_examples=max((high - low) // 100, 1))
     @given(FAULTY)
     def drawn(document: Any) -> None:
         counts.update(version_1=1)
-        note(
-            f"drawn {counts['version_1']} of {low}",
-            differing(json.loads(native.dumps(document)), {}, judges, oracle=False),
-        )
+        found = differing(json.loads(native.dumps(document)), {}, judges, oracle=False)
+        note(f"drawn {counts['version_1']} of {low}", found)
 
     drawn()
     return {"counts": dict(counts), "differing": wrong, "cpu_seconds": round(time.process_time() - began, 1)}
@@ -92,12 +86,8 @@ def summary(pieces: dict[str, dict[str, Any]], earlier: Any) -> Found:
     differences = sum(len(one["differing"]) for one in pieces.values())
     seconds = round(sum(one["cpu_seconds"] for one in pieces.values()))
     about = {**whole, "by_all_judges": by["all"], "differences": differences, "cpu_seconds": seconds}
-    return {
-        "differences": differences,
-        "summary": {**about, "features": dict(sorted(counts.items()))},
-        "earlier": earlier,
-        "pieces": pieces,
-    }
+    found = {**about, "features": dict(sorted(counts.items()))}
+    return {"differences": differences, "summary": found, "earlier": earlier, "pieces": pieces}
 
 
 def spanned(name: str) -> tuple[str, int, int]:

@@ -30,9 +30,8 @@ def measure(*, models: int = 1000, peers: str = PEERS) -> Found:
             document = litert_pointers.loads(json.dumps(row["dump"]).encode())
             report = check(document)
             replayed[replay_word(document, report)] += 1
-            counted[
-                f"{'clean' if report.clean else 'convicted'}, numbers {'differ' if row['differs'] else 'agree'}"
-            ] += 1
+            said = "clean" if report.clean else "convicted"
+            counted[f"{said}, numbers {'differ' if row['differs'] else 'agree'}"] += 1
             wrong += [row["seed"]] if row["differs"] else []
     unexplained = counted["convicted, numbers agree"] + counted["clean, numbers differ"]
     return {

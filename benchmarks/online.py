@@ -9,12 +9,12 @@ that finds it; and one sequence of 200 calls for each of the examples, against a
 """
 
 import signal
-import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import FrameType
 
-from harness import Found, run
+from harness import Found, cpu, run
 
 from online_allocators import BROKEN, SOUND
 
@@ -44,9 +44,8 @@ def sound(examples: int) -> dict[str, dict[str, float]]:
     for name in (*SOUND, *SHELF):
         samples.clear()
         signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
-        began = time.process_time()
-        result = campaign(Judge(make=SOUND.get(name) or find(name), deterministic=True), examples=examples, seed=SEED)
-        seconds = time.process_time() - began
+        judge = Judge(make=SOUND.get(name) or find(name), deterministic=True)
+        seconds, result = cpu(lambda judge=judge: campaign(judge, examples=examples, seed=SEED))
         signal.setitimer(signal.ITIMER_PROF, 0)
         rows[name] = {
             "sequences": result.sequences,
@@ -60,9 +59,7 @@ def sound(examples: int) -> dict[str, dict[str, float]]:
 
 
 def long(count: int) -> dict[str, dict[str, float]]:
-    """Return the CPU seconds of one sequence of so many calls, and of a tenth of them: 512 blocks of
-    four sizes are held, each is used, and which one is freed is drawn.
-    """
+    """Return the CPU seconds of one sequence of so many calls, and of a tenth: of 512 blocks held, each used, a drawn one is freed."""
     rows = {}
     for name in LONG:
         make, streams = SOUND.get(name) or find(name), 2 if name == "streams" else 1
@@ -77,14 +74,12 @@ def long(count: int) -> dict[str, dict[str, float]]:
                 if len(live) > 512:
                     calls.append(("free", live.pop(random.randrange(512)), True))
             sequence = Sequence(shape="long", capacity=1 << 26, alignment=64, streams=streams, calls=tuple(calls))
-            began = time.process_time()
-            assert Judge(make=make).judge(sequence, again=False) is None
-            seconds.append(time.process_time() - began)
-        rows[name] = {
-            "calls": count,
-            "cpu_seconds": round(seconds[1], 2),
-            "times_a_tenth": round(seconds[1] / seconds[0], 1),
-        }
+            judge = partial(Judge(make=make).judge, sequence, again=False)
+            spent, found = cpu(judge)
+            assert found is None
+            seconds.append(spent)
+        times = round(seconds[1] / seconds[0], 1)
+        rows[name] = {"calls": count, "cpu_seconds": round(seconds[1], 2), "times_a_tenth": times}
     return rows
 
 
@@ -94,15 +89,8 @@ def broken(examples: int) -> dict[str, int | None]:
     for name, (make, promise) in BROKEN.items():
         judge = Judge(make=make, deterministic=promise == "deterministic", waste=3.0 if promise == "waste" else None)
         abilities = judge.abilities()
-        rows[name] = next(
-            (
-                index
-                for index in range(examples * 2)
-                for found in (judge.judge(drawn(SEED, index, abilities), again=index % 4 == 0),)
-                if found is not None and found.property == promise
-            ),
-            None,
-        )
+        found = (judge.judge(drawn(SEED, index, abilities), again=index % 4 == 0) for index in range(examples * 2))
+        rows[name] = next((index for index, one in enumerate(found) if one and one.property == promise), None)
     return rows
 
 

@@ -32,9 +32,8 @@ def measure() -> Iterator[Found]:
     for holds, mutants, bounds in BOUNDS:
         for mutant in (None, *(each for each in mutants if each in alive)):
             took, held = cpu(lambda holds=holds, mutant=mutant, bounds=bounds: holds(mutant, **bounds))
-            rows.append(
-                {"claim": holds.__name__, **bounds, "mutant": mutant, "holds": held, "cpu_seconds": round(took, 1)}
-            )
+            row = {"claim": holds.__name__, **bounds, "mutant": mutant, "holds": held}
+            rows.append({**row, "cpu_seconds": round(took, 1)})
             alive -= set() if held else {mutant}
             print(rows[-1], flush=True)
             failed = [row for row in rows if row["mutant"] is None and not row["holds"]]

@@ -31,16 +31,12 @@ def measure(*, programs: int = 100_000, first: int = 0) -> Found:
         if said:
             accused[seed] = said
             print(f"seed {seed}: {said[0]}")
-    shares = {
-        f"{name}_percent": round(100 * counts[name] / counts["programs"], 1)
-        for name in ("in_place", "sessions", "streams")
-    }
+    shares = {name: round(100 * counts[name] / counts["programs"], 1) for name in ("in_place", "sessions", "streams")}
     return {
         "programs": counts["programs"],
         "seeds": [first, first + counts["programs"] // LOT],
-        "ops": counts["ops"],
-        "runs": counts["runs"],
-        **shares,
+        **{name: counts[name] for name in ("ops", "runs")},
+        **{f"{name}_percent": share for name, share in shares.items()},
         "accusations": sum(map(len, accused.values())),
         "cpu_seconds": {name: round(spent, 1) for name, spent in seconds.items()},
     }

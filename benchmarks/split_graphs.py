@@ -26,9 +26,7 @@ from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, kerne
 from allocsim.systems.ggml.random_graphs.graph_generator import generate
 from allocsim.systems.ggml.random_graphs.split_graphs import run_split
 
-BOTH: Final = (
-    *(kernel_cause(op, slot) for op, slot in (("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2))),
-)
+BOTH: Final = tuple(kernel_cause(*pair) for pair in (("ADD_ID", 1), ("SOFT_MAX", 2), ("ROPE", 2), ("ROPE_BACK", 2)))
 
 KNOWN: Final = {
     "before": (*BOTH, kernel_cause("RMS_NORM_BACK", 0), kernel_cause("SOFT_MAX_BACK", 1), NOT_TOLD),
