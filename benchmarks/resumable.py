@@ -8,22 +8,21 @@ import argparse
 import json
 import os
 import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from replays import DISAGREES
+from harness import HERE, PEERS, RESULTS, table, until, write
 
-HERE: Final = Path(__file__).parent
+from replays import DISAGREES
 
 BATCH: Final = 50
 """Models of one process: the systems take seconds to import."""
 
 ROW: Final = "row.json"
 
+AGREES: Final = "clean, numbers agree"
 BAD: Final = ("accused, numbers agree", "clean, numbers differ", "refused")
 """What nobody has explained yet: exit status 1."""
 
@@ -52,44 +51,38 @@ def campaign(
     parser.add_argument("--models", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no batch after this long")
-    parser.add_argument("--peers", default=os.environ.get("BENCH_PEERS", sys.executable))
-    parser.add_argument("--out", type=Path, default=HERE / "results" / f"{name}.json")
+    parser.add_argument("--peers", default=PEERS)
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{name}.json")
     parser.add_argument("--keep", type=Path, default=Path("out") / name, help="plans and what was measured of them")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.models)
     left = [str(seed) for seed in seeds if not (options.keep / str(seed) / ROW).is_file()]
-    begin = time.monotonic()
-    for at in range(0, len(left), BATCH):
-        if time.monotonic() - begin > options.seconds:
-            break
+    for at in until(options.seconds, range(0, len(left), BATCH)):
         command = [options.peers, "-W", "ignore", str(HERE / f"{name}_models.py"), str(options.keep)]
         for seed in measured([*command, *left[at : at + BATCH]], environment or {}):
             print(seed, end=" ", flush=True)
             if doubted(row_of(options.keep / seed, judged)):
                 list(measured([*command, f"{seed}!"], environment or {}))
     rows = sorted((row_of(path.parent, judged) for path in options.keep.glob(f"*/{ROW}")), key=lambda row: row["seed"])
-    counts = dict(sorted(Counter(str(row["told"]) for row in rows).items()))
-    replayed = dict(sorted(Counter(word for row in rows for word in row.get("replayed", ())).items()))
+    counts = Counter(str(row["told"]) for row in rows)
+    replayed = Counter(word for row in rows for word in row.get("replayed", ()))
     version = next((row["version"] for row in rows if "version" in row), "")
-    odd = [row for row in rows if row["told"] != "clean, numbers agree"]
+    failures = Counter(
+        str(row["failed"])[:80] for row in rows if "failed" in row
+    )  # without what differs between models
     total = {
         "version": f"{name} {version}", "models": len(rows), "ops": sum(row.get("ops", 0) for row in rows),
-        "counts": counts, "replayed": replayed, "failures": failures(rows), "all but clean ones that agree": odd,
+        "counts": dict(sorted(counts.items())), "replayed": dict(sorted(replayed.items())), "failures": dict(failures.most_common(8)),
     }  # fmt: skip
-    options.out.write_text(json.dumps(total, indent=1) + "\n", encoding="utf-8")
-    print(
-        json.dumps(
-            {key: total[key] for key in ("version", "models", "ops", "counts", "replayed", "failures")}, indent=1
-        )
-    )
+    print(table(total), end="")
+    write(options.out, {**total, "all but clean ones that agree": [row for row in rows if row["told"] != AGREES]})
     return int(DISAGREES in replayed or any(told in BAD for told in counts))
 
 
 def measured(command: list[str], environment: dict[str, str]) -> Iterator[str]:
     """Yield seeds as they are done."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, **environment}
-    ) as child:
+    quiet = {"stderr": subprocess.DEVNULL, "text": True, "env": {**os.environ, **environment}}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **quiet) as child:
         assert child.stdout is not None
         yield from (line.strip() for line in child.stdout if line.strip().isdigit())
 
@@ -98,9 +91,3 @@ def row_of(folder: Path, judged: Callable[[Path, Row], Row]) -> Row:
     """Return the row of a seed, with what is said of it now."""
     row = json.loads((folder / ROW).read_text(encoding="utf-8"))
     return row | ({"told": "not built"} if "failed" in row else judged(folder, row))
-
-
-def failures(rows: list[Row]) -> dict[str, int]:
-    """Return how often each reason for not being built came, without what differs from model to model."""
-    found = Counter(str(row["failed"])[:80] for row in rows if "failed" in row)
-    return dict(found.most_common(8))

@@ -170,13 +170,8 @@ def measured(seed: int, folder: Path, *, doubt: bool) -> dict[str, Any]:  # noqa
         right = jax.tree.leaves(call(*(jnp.array(row) for row in given)))
     pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(found, right, strict=True)]
     apart = [float(np.abs(one - other).max() / max(float(np.abs(other).max()), 1e-30)) for one, other in pairs]
-    return {
-        "seed": seed,
-        "version": jax.__version__,
-        "switches": switches,
-        "donated": len(donated),
-        "apart": max(apart, default=0.0),
-    }
+    row = {"seed": seed, "version": jax.__version__, "switches": switches}
+    return {**row, "donated": len(donated), "apart": max(apart, default=0.0)}
 
 
 if __name__ == "__main__":
