@@ -45,9 +45,8 @@ def _ggml(which: str) -> list[tuple[str, str, bool, str]]:
 
     with open_library(which) as child:
         found = measure(child, layouts=ASKED)
-    return [
-        (f"{row['op']}/{row['source']}", row["layout"], bool(row["declared"]), row["measured"]) for row in found.rows
-    ]
+    named = [(f"{row['op']}/{row['source']}", row) for row in found.rows]
+    return [(name, row["layout"], bool(row["declared"]), row["measured"]) for name, row in named]
 
 
 def _row(rows: Sequence[tuple[str, str, bool, str]]) -> dict[str, Any]:

@@ -28,9 +28,8 @@ RANKS = (1, 4, 16, 64, 256, 1024)
 
 def step_of(layers: int, zero: int, ranks: int) -> Sharded:
     """Return the Adam step of a rank."""
-    config = llama.LlamaConfig(
-        layers=layers, hidden=96, ffn=256, heads=6, kv_heads=2, vocab=512, seq=8, full=True, rank=0, targets=("q",)
-    )
+    size = {"layers": layers, "hidden": 96, "ffn": 256, "heads": 6, "kv_heads": 2, "vocab": 512, "seq": 8}
+    config = llama.LlamaConfig(**size, full=True, rank=0, targets=("q",))
     graph = Graph("llama")
     logits = llama._forward(graph, config)  # noqa: SLF001 - the graph alone, without a backward pass
     labels = graph.input("labels", logits.shape)
