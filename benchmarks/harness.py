@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -279,10 +280,15 @@ def forked(work: Callable[[], Any]) -> tuple[Any, resource.struct_rusage]:
     child = os.fork()
     if not child:
         os.close(receive)
-        with os.fdopen(send, "w") as pipe:
-            pipe.write(json.dumps(work()))
-            pipe.flush()
-            os._exit(0)
+        status = 1
+        try:
+            with os.fdopen(send, "w") as pipe:
+                pipe.write(json.dumps(work()))
+            status = 0
+        except BaseException:  # noqa: BLE001 - whatever it is, it must not go on as this process
+            traceback.print_exc()
+        finally:
+            os._exit(status)
     os.close(send)
     with os.fdopen(receive) as pipe:
         said = pipe.read()
