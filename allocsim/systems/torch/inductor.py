@@ -94,6 +94,11 @@ def _calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield row.targets[0].id, row.value
 
 
+def _parameter(text: str) -> str:
+    """Return the name of `at::Half* in_ptr0` or `XBLOCK : tl.constexpr`."""
+    return re.split(r"[\s*]+", re.sub(r"\s*(?<!:):(?!:).*", "", text.strip()))[-1]
+
+
 def _called(call: ast.Call) -> str:
     return (
         call.func.attr
@@ -141,9 +146,7 @@ class _Wrapper:
             )
             found = _KERNEL.search(text) if text else None
             if found is not None:
-                self.kernels[name] = [
-                    re.split(r"[\s*:]+", part.strip().partition(":")[0])[-1] for part in found[1].split(",")
-                ]
+                self.kernels[name] = [_parameter(part) for part in found[1].split(",")]
             elif _called(call) in _GIVEN:
                 self.given[name] = call
         self.ends = [0, 0]
@@ -318,6 +321,8 @@ class _Wrapper:
             if "ptr" in word
         ]
         made_here = {tensor for tensor, word in words if "out_ptr" in word}
+        if not made_here:
+            raise self.refuse(row, f"nothing says what {name[:60]} writes")
         for tensor, word in words:
             if word.startswith("in") and "out_ptr" not in word and self.is_made_by(tensor, made_here):
                 read += self.other_parts(tensor, made_here)

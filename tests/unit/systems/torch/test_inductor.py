@@ -159,6 +159,19 @@ def test_what_a_program_writes_to_its_inputs_is_read_before_by_the_same_kernel_b
     assert [row.kind for row in report.violations if row.kind == "UnsafeInPlace"] == kinds
 
 
+@pytest.mark.parametrize("kind", ["at::BFloat16", "at::Half", "int64_t", "c10::complex<float>"])
+def test_what_a_kernel_touches_is_told_whatever_its_elements_are(kind):
+    """A type with colons in its name is one as any other."""
+    program = loads(WRITTEN.replace("float*", f"{kind}*").format(call="fused(x, y, w)").encode(), "x").programs[0]
+
+    assert [(len(op.operands), len(op.results)) for op in program.ops if op.kind == "fused"] == [(1, 2)]
+
+
+def test_a_kernel_that_writes_nothing_is_refused():
+    with pytest.raises(DocumentError, match=r"line 7.* nothing says what fused writes"):
+        loads(WRITTEN.replace("out_ptr", "gone").format(call="fused(x, y, w)").encode(), "x")
+
+
 @pytest.mark.parametrize(
     ("shape", "strides", "says"),
     [((8, 4), (4, 1), "exact"), ((4, 8), (8, 1), "bytes"), ((4, 8), (1, 4), "bytes"), ((4, 4), (4, 1), None)],
