@@ -6,18 +6,21 @@
 #include "ggml_api.h"
 
 enum { N = 64, NODES = 256, RUNS = 6, WORDS = 20, TENSOR = 336, OP = 80, SRC = 152 };
-enum { NAME = 1, COPY = 7, SYNC = 8, COMPUTE = 13, RECORD = 14, WAIT = 15, OPTIMIZE = 16, DEVICE = 17, CONTEXT = 18 }; // of a backend
+enum { NAME = 1, SEND = 3, FETCH = 4, COPY = 7, SYNC = 8, COMPUTE = 13, RECORD = 14, WAIT = 15, OPTIMIZE = 16, DEVICE = 17, CONTEXT = 18 }; // of a backend
 enum { TAKES = 10, EVENT_NEW = 12, EVENT_FREE = 13, EVENT_WAIT = 14 };                                   // of a device
 
 typedef struct device device;
 device * ggml_backend_get_device(backend *);
 bool ggml_backend_buft_is_host(kind *);
 device * ggml_backend_buft_get_device(kind *);
+void ggml_backend_buffer_set_usage(buffer *, int);
+tensor * ggml_new_tensor_3d(context *, int, int64_t, int64_t, int64_t);
+tensor * ggml_mul_mat_id(context *, tensor *, tensor *, tensor *);
 int ggml_graph_n_nodes(const graph *);
 tensor ** ggml_graph_nodes(const graph *);
 
 typedef struct stand_in stand_in;
-struct job { int what; const tensor * from; tensor * to; graph * g; struct event * event; stand_in * other; int until; };
+struct job { int what; const tensor * from; tensor * to; graph * g; struct event * event; stand_in * other; int until; char * host; size_t offset, size; };
 struct event { device * of; void * context; stand_in * by; int until; };
 struct stand_in {
     void * words[WORDS], * device[WORDS], * kind[WORDS];
@@ -39,6 +42,10 @@ static void work(stand_in * one, int until) {
             ggml_backend_tensor_get(j.from, ggml_get_data_f32(j.to), 0, ggml_nbytes(j.to));
         } else if (j.what == COMPUTE) {
             cpu_compute(cpu, j.g);
+        } else if (j.what == SEND) {
+            memcpy((char *) ggml_get_data_f32(j.to) + j.offset, j.host, j.size);
+        } else if (j.what == FETCH) {
+            memcpy(j.host, (char *) ggml_get_data_f32(j.to) + j.offset, j.size);
         } else {
             work(j.other, j.until);
         }
@@ -70,6 +77,14 @@ static bool copy(void * from_backend, void * to_backend, const tensor * from, te
         give(target, (struct job) { .what = WAIT, .other = at, .until = at->given });
     }
     return true;
+}
+
+static void send(void * one, tensor * t, const void * data, size_t offset, size_t size) {
+    give(of(one), (struct job) { .what = SEND, .to = kept(t), .host = (char *) data, .offset = offset, .size = size });
+}
+
+static void fetch(void * one, const tensor * t, void * data, size_t offset, size_t size) {
+    give(of(one), (struct job) { .what = FETCH, .to = kept(t), .host = data, .offset = offset, .size = size });
 }
 
 static void synchronize(void * one) { work(of(one), of(one)->given); }
@@ -163,7 +178,7 @@ static stand_in * stand_in_new(bool shares) {
     one->shares = shares;
     set_where(one->kind, NULL, is_no_host);
     set_where(one->kind, one->device, is_of);
-    void * mine[] = { [NAME] = (void *) name_of, [COPY] = (void *) copy, [SYNC] = (void *) synchronize, [COMPUTE] = (void *) compute,
+    void * mine[] = { [NAME] = (void *) name_of, [SEND] = (void *) send, [FETCH] = (void *) fetch, [COPY] = (void *) copy, [SYNC] = (void *) synchronize, [COMPUTE] = (void *) compute,
                       [RECORD] = (void *) event_record, [WAIT] = (void *) event_wait, [DEVICE] = one->device, [CONTEXT] = one };
     for (int k = 0; k <= CONTEXT; k++) {
         one->words[k] = mine[k] ? mine[k] : one->words[k];
@@ -248,6 +263,51 @@ static void overwritten_before_it_was_read(void) { stages(stand_in_new(false), s
 
 // A backend that takes the memory in which the host lays its inputs gets no copy, and the scheduler waits for nobody.
 static void read_where_the_host_laid_it(void) { stages(stand_in_new(wrong), stand_in_new(wrong), flagged); }
+
+// Weights of experts lie with the CPU, and the backend that multiplies by them is sent those that `ids`, which it has, name:
+// later than the host writes others, unless that waits.
+static void experts_changed_before_they_were_sent(void) {
+    enum { ROWS = 4, EXPERTS = 5, USED = 2, WEIGHTS = 1, I32 = 26 };
+    stand_in * one = stand_in_new(false);
+    context * with_cpu = room(), * with_one = room();
+    tensor * w = named(ggml_new_tensor_3d(with_cpu, F32, N, ROWS, EXPERTS), "w");
+    tensor * ids = named(ggml_new_tensor_2d(with_one, I32, USED, 1), "ids");
+    tensor * x = named(ggml_new_tensor_3d(with_one, F32, N, 1, 1), "x");
+    tensor * sum = named(ggml_new_tensor_2d(with_one, F32, ROWS, USED), "sum");
+    ggml_backend_buffer_set_usage(ggml_backend_alloc_ctx_tensors_from_buft(with_cpu, ggml_backend_cpu_buffer_type()), WEIGHTS);
+    ggml_backend_alloc_ctx_tensors_from_buft(with_one, (kind *) one->kind);
+    const int32_t named_by[USED] = { 1, 3 };
+    const float nothing[ROWS * USED] = { 0 };
+    float weights[N * ROWS * EXPERTS];
+    ggml_backend_tensor_set(ids, named_by, 0, sizeof(named_by));
+    ggml_backend_tensor_set(sum, nothing, 0, sizeof(nothing));
+    upload(x, 1);
+    backend * all[] = { (backend *) one->words, cpu };
+    kind * kinds[] = { (kind *) one->kind, ggml_backend_cpu_buffer_type() };
+    sched * s = ggml_backend_sched_new(all, kinds, 2, NODES, false, false);
+    for (int run = 0; run < RUNS; run++) {
+        for (int k = 0; k < N * ROWS * EXPERTS; k++) {
+            weights[k] = (float) (run + k / (N * ROWS));
+        }
+        if (!wrong) {
+            ggml_backend_sched_synchronize(s);
+        }
+        ggml_backend_tensor_set(w, weights, 0, sizeof(weights));
+        context * ctx = room();
+        tensor * y = named(ggml_mul_mat_id(ctx, w, x, ids), "y");
+        tensor * grown = named(ggml_add(ctx, sum, y), "grown");
+        graph * g = ggml_new_graph_custom(ctx, NODES, false);
+        ggml_build_forward_expand(g, ggml_cpy(ctx, grown, sum));
+        ggml_backend_sched_reset(s);
+        ggml_backend_sched_set_tensor_backend(s, y, all[0]);
+        ggml_backend_sched_alloc_graph(s, g);
+        ggml_backend_sched_graph_compute_async(s, g);
+    }
+    ggml_backend_sched_synchronize(s);
+    float found[ROWS * USED];
+    ggml_backend_tensor_get(sum, found, 0, sizeof(found));
+    printf("sum %g\n", found[0]); // of 64 * (run + 1)
+}
 
 static stand_in * hooked[2];
 static int (* computed_below)(void *, graph *);
@@ -343,7 +403,7 @@ static void drawn_stages(void) {
 #define ROW(name) { #name, name }
 static const struct { const char * name; void (* run)(void); } PROGRAMS[] = {
     ROW(overwritten_before_it_was_copied), ROW(overwritten_before_it_was_read), ROW(read_where_the_host_laid_it),
-    ROW(drawn_stages), ROW(hooked_by_the_program_too),
+    ROW(drawn_stages), ROW(hooked_by_the_program_too), ROW(experts_changed_before_they_were_sent),
 };
 
 int main(int count, char ** words) {

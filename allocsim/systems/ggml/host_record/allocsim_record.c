@@ -310,6 +310,7 @@ static table originals; // by buffer; `more`: its functions as they were
 static table backends;  // and devices; `more`: their functions as they were, where ours stand; `hash`: what was said
 
 static bool seen_inside(void);
+static void moved(bool sent, const void * by, const void * host, const tensor * t, size_t offset, size_t size);
 static void inside(const char * word, const void * by, const void * other, const void * first, const void * last, int count);
 static void freed(void * buffer);
 static void touched(const char * kind, const tensor * t, size_t offset, size_t size, const void * by);
@@ -347,7 +348,7 @@ static void buffer_set(void * buffer, tensor * t, const void * data, size_t offs
     if (depth++ == 0) {
         touched("set", t, offset, size, NULL);
     } else if (seen_inside()) {
-        inside("copied", NULL, NULL, NULL, t, 0);
+        moved(true, NULL, data, t, offset, size);
     }
     within++;
     call(buffer, t, data, offset, size);
@@ -363,7 +364,7 @@ static void buffer_get(void * buffer, const tensor * t, void * data, size_t offs
     if (depth++ == 0) {
         touched("get", t, offset, size, NULL);
     } else if (seen_inside()) {
-        inside("got", NULL, data, t, NULL, 0);
+        moved(false, NULL, data, t, offset, size);
     }
     within++;
     call(buffer, t, data, offset, size);
@@ -911,10 +912,11 @@ static void run_ended(const void * by) {
 // optimize; behind them lies its device. `ggml_backend_device`: fifteen, of which the last waits for an event, and its
 // registry. A scheduler asks them by no name. Functions that give back nothing may give back something in other versions.
 
-enum { COPY, SYNC, COMPUTE, RECORD, WAIT, CALLS, DEVICE_CALLS = 15, MOST_WORDS = 18 };
+enum { COPY, SYNC, COMPUTE, RECORD, WAIT, SEND, FETCH, CALLS, DEVICE_CALLS = 15, MOST_WORDS = 18 };
 enum { UNTOLD, SEEN, UNSEEN }; // what was said of a backend
 
 static const int PLACES[CALLS] = { 0, 1, 6, 7, 8 }; // among the words of a backend, from the copy on
+enum { SET_WORD = 3, GET_WORD };                    // those that come back at once, among all of its words
 
 typedef struct { const void * head; void * call[CALLS]; } standing;
 
@@ -965,6 +967,39 @@ static void inside(const char * word, const void * by, const void * other, const
             (unsigned long long) (uintptr_t) last, count);
         flush();
     }
+}
+
+// A part of a tensor was sent from host memory, or fetched into it, by a backend later or by the host at once.
+static void moved(bool sent, const void * by, const void * host, const tensor * t, size_t offset, size_t size) {
+    if (begin()) {
+        open_event("inside");
+        say(",\"in\":%llu,\"word\":\"%s\",\"by\":%llu,\"other\":%llu,\"first\":%llu,\"last\":%zu,\"count\":%zu}\n",
+            (unsigned long long) (uintptr_t) scheduling, sent ? "sent" : "fetched", (unsigned long long) (uintptr_t) by,
+            (unsigned long long) (uintptr_t) host, (unsigned long long) (uintptr_t) t, offset, size);
+        flush();
+    }
+}
+
+static void backend_send(void * backend, tensor * t, const void * data, size_t offset, size_t size) {
+    void (* call)(void *, tensor *, const void *, size_t, size_t) =
+        (void (*)(void *, tensor *, const void *, size_t, size_t)) behind_ours(backend, SEND);
+    if (seen_inside()) {
+        moved(true, backend, data, t, offset, size);
+    }
+    within++;
+    call(backend, t, data, offset, size);
+    within--;
+}
+
+static void backend_fetch(void * backend, const tensor * t, void * data, size_t offset, size_t size) {
+    void (* call)(void *, const tensor *, void *, size_t, size_t) =
+        (void (*)(void *, const tensor *, void *, size_t, size_t)) behind_ours(backend, FETCH);
+    if (seen_inside()) {
+        moved(false, backend, data, t, offset, size);
+    }
+    within++;
+    call(backend, t, data, offset, size);
+    within--;
 }
 
 static bool backend_copy(void * one, void * other, const tensor * from, tensor * to) {
@@ -1052,7 +1087,7 @@ static bool know_device(void * device) {
 // its own before ours, which may go on to them, ours are not put before those: they would ask each other without end.
 static bool know_backend(void * backend) {
     void * ours[CALLS] = { (void *) backend_copy, (void *) backend_sync, (void *) backend_compute, (void *) backend_record,
-                           (void *) backend_wait };
+                           (void *) backend_wait, (void *) backend_send, (void *) backend_fetch };
     void ** words = backend, * device = ASK(void *, ggml_backend_get_device, (void *), backend);
     const entry * row = find(&backends, backend);
     const uint64_t told = row ? row->hash : UNTOLD;
@@ -1068,7 +1103,7 @@ static bool know_backend(void * backend) {
     bool there = device && functions && functions[PLACES[COMPUTE]] && know_device(device);
     standing were = { .head = words[0] };
     for (int k = 0; there && k < CALLS; k++) {
-        void ** function = &functions[PLACES[k]];
+        void ** function = k < SEND ? &functions[PLACES[k]] : &words[k == SEND ? SET_WORD : GET_WORD];
         if (told == SEEN) {
             there = !*function || *function == ours[k];
             continue;

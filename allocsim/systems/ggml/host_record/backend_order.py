@@ -15,6 +15,8 @@ Contract
   destination's where that does not queue: behind what the source was given (ggml-backend.h), behind
   the events that the destination was told to wait for (as schedulers use it), and before what the
   destination is given next. It is not behind the rest of what the destination was given.
+* What a scheduler fetches from a queue it goes by at once: by which experts to send, whose weights
+  are read where they lie when their backend comes to it.
 * Bytes are those at addresses: a buffer is what tensors of one memory lie in that share bytes, a
   read is of what lies there. What a scheduler does not order is its own fault, whoever laid it out:
   allocators take the splits of a graph to run one after the other.
@@ -22,7 +24,7 @@ Contract
   follow one another in a document, half of which are in the next one too.
 
 O(runs x nodes). What this module does not see: what a backend does of its own accord, kernels that
-touch less than their tensors, parts of experts that a scheduler copies by themselves.
+touch less than their tensors.
 """
 
 from bisect import bisect_left, bisect_right
@@ -52,6 +54,9 @@ MOST_RUNS: Final = 16
 """Runs in a document."""
 
 HOST: Final = 0
+
+ASIDE: Final = RecordedBuffer(number=-1, born=0, base=0, size=0, usage=0, alignment=1, name="the host")
+"""Memory of the host that no buffer of a backend is."""
 
 Happened = RecordedRun | Touch | Waited | EventRecorded | EventWaited
 
@@ -167,6 +172,8 @@ class _Order:
     """What waits for what: its streams are actors, its marks are events, and what events together
     told a backend to wait for.
     """
+    fetched: list[_Bytes] = field(default_factory=list)
+    """What is in host memory for the scheduler, and was not looked at yet."""
     known: bool = True
     """Whether all that was asked of a backend is known."""
 
@@ -205,7 +212,7 @@ class _Order:
                 self.order.synchronize(self.order.stream(one.by))
             case "copy":
                 self._copy(run, one, tensors)
-            case "copied" | "got":
+            case "copied" | "got" | "sent" | "fetched":
                 self._moved(run, one, tensors)
 
     def _wait(self, actor: int, event: int) -> None:
@@ -246,16 +253,30 @@ class _Order:
         order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
-        """Take in what the host copied into a tensor, or got from one, maybe into a copy."""
-        copies = {made.told.data: made for made in tensors.values() if made.tensor in run.copies}
-        made = tensors.get(one.last) if one.word == "copied" else copies.get(one.other)
-        source = tensors.get(one.first)
-        if made is not None and source is None:
-            source = _copied(made, run.copies, tensors)
-        kind = "copy" if source and made else HOST_READ if source else HOST_WRITE
-        told = made or source
-        if told is not None:
-            self._give(HOST, (kind, *_of_run(told, run)), _whole(source), _whole(made))
+        """Take in what was sent to a tensor or a part of one, maybe of what it is a copy of, or fetched
+        from one, maybe into a copy.
+        """
+        sent, whole = one.word in {"copied", "sent"}, one.word in {"copied", "got"}
+        told = tensors.get(one.last if one.word == "copied" else one.first)
+        if told is None or told.memory is None:
+            return
+        start, count = (0, told.told.nbytes) if whole else (one.last, one.count)
+        copies = (made for made in tensors.values() if made.tensor in run.copies and made.told.data == one.other)
+        source = tensors.get(one.first) if whole else None
+        other = (source or _copied(told, run.copies, tensors)) if sent else next(copies, None)
+        here, there = [_part(told.told.name, told.memory, told.told.data + start, count)], list[_Bytes]()
+        if other and other.memory and (whole or one.other == other.told.data + start):
+            there = [_part(other.told.name, other.memory, other.told.data + start, count)]
+        elif not sent and self._queues(one.by):
+            there = [_part(f"{told.told.name} with the host", ASIDE, one.other, count)]
+        if sent and self.fetched:
+            look = f"look at {self.fetched[0].name}"
+            self._give(HOST, (HOST_READ, f"{look} for compute {run.number}", look), self.fetched, ())
+            self.fetched = []
+        (name, turn), kind = _of_run(told, run), "copy" if there else HOST_WRITE if sent else HOST_READ
+        what = kind, name if count == told.told.nbytes else f"{name} from byte {start} on", turn
+        self._give(one.by, what, there if sent else here, here if sent else there)
+        self.fetched += [each for each in there if each.memory is ASIDE]
 
 
 def _copied(

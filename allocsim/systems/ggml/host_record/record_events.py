@@ -225,13 +225,14 @@ class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
 class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", rename={"scheduler": "in"}):
     """What a scheduler asks: `by` a backend to compute a `split` of nodes, from the `first` to the
     `last`; `by` one to `copy` a tensor, which lies with an`other`, to another tensor, later; the
-    host `copied` into the last, or `got` from the first into an`other` address; an event is `by`
+    host `copied` into the last; by a backend later, or by the host, `count` bytes from the `last`
+    byte on of the `first` are `sent` from an`other` address, or `fetched` into it; an event is `by`
     which a backend, the `other`, says where it is (`record`), or for which it, or the host (0),
     has to `wait`; the host waits for all that a backend was given (`sync`).
     """
 
     scheduler: Address
-    word: Literal["split", "copy", "copied", "got", "record", "wait", "sync"]
+    word: Literal["split", "copy", "copied", "got", "sent", "fetched", "record", "wait", "sync"]
     by: Address
     other: Address
     first: Address
