@@ -122,6 +122,7 @@ static bool found(const char * name) {
 
 static pthread_mutex_t tables = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t sequence;
+static uint64_t pass; // one for each time that the tables are held, in which a tensor is looked at once
 static int file = -1;
 static bool closed;
 
@@ -208,6 +209,7 @@ static bool open_file(void) {
 static bool begin(void) { // holds the tables until `flush`
     pthread_mutex_lock(&tables);
     line.length = 0;
+    pass++;
     if (!closed && open_file()) {
         return true;
     }
@@ -231,10 +233,11 @@ static void open_event(const char * kind) { say("{\"e\":\"%s\",\"n\":%llu", kind
 
 // tables -----------------------------------------------------------------------------------------
 
-typedef struct { const void * key; uint64_t hash; int64_t more; } entry;
+typedef struct { const void * key; uint64_t hash, pass; int64_t more; } entry;
 typedef struct { entry * rows; size_t used, room; } table;
 
 static table tensors, graphs; // `hash`: what was told, 0 where the memory is gone; `more`: what was told last before that
+static table listed;          // by graph; `hash`: of the tensors that were said to be there again with it
 static table runs, born;
 static table held;    // by scheduler; `more`: the graph that it was given and holds, NO_MORE where that one's memory is gone
 static table buffers; // `more`: 1 alive, 2 alive and seen born, -1 given back
@@ -472,7 +475,14 @@ static void say_again(const void * graph) {
     if (again.used || graph) {
         open_event("again");
         say(",\"graph\":%llu", (unsigned long long) (uintptr_t) graph);
-        say_addresses("tensors", again.those, again.used);
+        const uint64_t list = hash_of(5, again.those, sizeof(tensor *) * (size_t) again.used);
+        entry * row = graph ? enter(&listed, graph) : NULL;
+        if (!row || row->hash != list) { // else they are those that were last said with this graph
+            say_addresses("tensors", again.those, again.used);
+        }
+        if (row) {
+            row->hash = list;
+        }
         say("}\n");
         again.used = 0;
     }
@@ -483,13 +493,18 @@ static void tell(const tensor * t) {
     if (!t) {
         return;
     }
-    const uint64_t hash = hash_of(1, t, sizeof(*t));
     entry * known = find(&tensors, t);
-    if (known && known->hash == hash) {
+    if (known && known->pass == pass) {
         return;
     }
-    const bool as_it_was = known && !known->hash && known->more == (int64_t) hash;
-    enter(&tensors, t)->hash = hash;
+    const uint64_t hash = hash_of(1, t, sizeof(*t));
+    const bool told = known && known->hash == hash, as_it_was = known && !known->hash && known->more == (int64_t) hash;
+    known = enter(&tensors, t);
+    known->hash = hash;
+    known->pass = pass;
+    if (told) {
+        return;
+    }
     tell(t->view_src);
     void * buffer = t->buffer ? t->buffer : t->view_src ? t->view_src->buffer : NULL;
     buffer_lives(buffer);

@@ -89,7 +89,8 @@ class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
 class ThereAgain(RecordEvent, frozen=True, kw_only=True, tag="again"):
     """What lies where it lay when its memory was given back, and is as it was."""
 
-    tensors: tuple[Address, ...]
+    tensors: tuple[Address, ...] | None = None
+    """None: those that were last told with this graph."""
     graph: Address = 0
 
 

@@ -495,9 +495,10 @@ class LogReading:
         if isinstance(event, GraphTold):
             self.graphs[event.at] = event.leafs, event.nodes
             return
+        listed = self.there_again[event.graph][1] if event.tensors is None else event.tensors
         *known, those = self.there_again.get(event.graph, (-1, (), {}))
-        if known != [self.version, event.tensors]:
-            those = {at: self.gone[at] for at in event.tensors}
+        if known != [self.version, listed]:
+            those = {at: self.gone[at] for at in listed}
             for at, one in those.items():
                 same = one.memory is self.memory.get(one.told.buffer) and one.flags == one.told.flags
                 if not event.graph or not same:
@@ -508,7 +509,7 @@ class LogReading:
         if self.given_up:
             self.given_up = {one: data for one, data in self.given_up.items() if those.get(one.told.at) is not one}
         if event.graph:
-            self.there_again[event.graph] = self.version, event.tensors, those
+            self.there_again[event.graph] = self.version, listed, those
             self.graphs[event.graph] = self.gone_graphs[event.graph]
             self.lives[event.graph] += 1
 
