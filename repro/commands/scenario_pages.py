@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from allocsim.errors import EngineError
 from allocsim.printable import one_line
-from reports.figures.style import render
 from reports.interactive.stories import Entry, stories
 from repro.commands import showing
 from repro.commands.scenario_words import DETECTOR_NAMES, MARKS, in_words, marks, notes
@@ -25,8 +24,7 @@ HEAD = (
     "What they say here and now is printed by: allocsim repro run --all"
 )
 
-PAGE_DPI = 110
-"""Of a picture as wide as the page: some 1,300 pixels."""
+PAGE_DPI = 110  # of a picture as wide as the page: some 1,300 pixels
 
 
 def page(names: Sequence[str], workers: int = 1, done: Callable[[], object] = lambda: None) -> bytes:
@@ -47,6 +45,8 @@ def _entry(name: str) -> Entry:
     picture, said = None, list(notes(scenario))
     if isinstance(scenario, Scenario):
         said.append("Trained on the engine, drawn at a small size: the ops round the fault.")
+    from reports.figures.style import render  # matplotlib, which `repro list` needs not
+
     try:
         figure = showing.picture(scenario, showing.sides(scenario), told=False)
         picture = render(figure, ".png", dpi=PAGE_DPI)  # a third of the bytes of an SVG
