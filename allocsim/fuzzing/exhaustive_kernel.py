@@ -49,6 +49,13 @@ def advance(digits: Int64s, radix: Int64s, cursor: Int64s) -> None:
         cursor[DONE] = 1
 
 
+@compiled(allocates=False)
+def copy(table: Int64s, row: int, numbers: Int64s) -> None:
+    """Fill a row. A row assigned at once takes numba seconds to compile."""
+    for column in range(len(numbers)):
+        table[row, column] = numbers[column]
+
+
 @compiled()
 def enumerate_programs(  # noqa: PLR0917 - compiled
     most: int,
@@ -75,7 +82,7 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
         if cursor[DONE]:
             return program
         if write:
-            starts[program] = at
+            copy(starts, program, at)
         many, stores = 0, 0
         length = choose(most + 1, digits, radix, cursor)
         for _ in range(length):
@@ -136,7 +143,9 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                     buffer = stores
                     stores += 1
                     if write:
-                        buffers[at[program_tables.BUFFER]] = units, 0, 4, INPUT if kind == program_tables.WRITE else 0
+                        row = at[program_tables.BUFFER]
+                        buffers[row, 0], buffers[row, 1], buffers[row, 2] = units, 0, 4
+                        buffers[row, 3] = INPUT if kind == program_tables.WRITE else 0
                         at[program_tables.BUFFER] += 1
                 if kind != program_tables.LOOK:
                     for value in range(many):
@@ -148,8 +157,9 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
                 size[many], home[many], low[many], lost[many] = units, buffer, begin, 0
                 made[many] = 0 if kind == program_tables.LOOK else 1
                 if write:
-                    values[at[program_tables.VALUE]] = buffer, begin, 1
-                    dims[at[program_tables.DIM]] = units, 1
+                    row, dim = at[program_tables.VALUE], at[program_tables.DIM]
+                    values[row, 0], values[row, 1], values[row, 2] = buffer, begin, 1
+                    dims[dim, 0], dims[dim, 1] = units, 1
                     results[at[program_tables.RESULT]] = many
                     at[program_tables.VALUE] += 1
                     at[program_tables.DIM] += 1
@@ -170,12 +180,14 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
             declared = 0
             for operand in range(2):
                 if over >> operand & 1:
-                    pairs[at[program_tables.PAIR]] = operand, 0
+                    row = at[program_tables.PAIR]
+                    pairs[row, 0], pairs[row, 1] = operand, 0
                     at[program_tables.PAIR] += 1
                     declared += 1
-            ops[op] = kind, 1, 0, known, 0 if kind == program_tables.READ else 1, declared
+            ops[op, 0], ops[op, 1], ops[op, 2], ops[op, 3] = kind, 1, 0, known
+            ops[op, 4], ops[op, 5] = 0 if kind == program_tables.READ else 1, declared
             at[program_tables.OP] += 1
         if write:
-            starts[program + 1] = at
+            copy(starts, program + 1, at)
         advance(digits, radix, cursor)
     return count
