@@ -63,10 +63,10 @@ def unlocked(function: Callable[..., None]) -> Any:
     return kernel(function, nogil=True)
 
 
-INLINED: Final = {**OPTIONS, "forceinline": True}
-"""Of what kernels call. Were it called, each kernel would carry a copy as LLVM made it there, and
-the linker would take the one that was loaded first: sums are made vectors in more ways than one,
-and so the bits of a result would hang on which kernels came before."""
+INLINED: Final = {**OPTIONS, "forceinline": True, "no_cpython_wrapper": True}
+"""Of what kernels call, and nothing else does. Were it called, each kernel would carry a copy as
+LLVM made it there, and the linker would take the one that was loaded first: sums are made vectors
+in more ways than one, and so the bits of a result would hang on which kernels came before."""
 
 leaf: Any = _njit(**INLINED)
 """Compile what kernels call, every operation rounded as it stands."""
