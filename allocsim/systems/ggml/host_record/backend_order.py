@@ -292,9 +292,11 @@ def _told(actor: int) -> tuple[str, int]:
 
 
 def _of_run(tensor: PlacedTensor, run: RecordedRun) -> tuple[str, str]:
-    """Return the name of an op of a run, and what it is in every run."""
-    of = run.copies.get(tensor.tensor)
-    return f"{tensor.told.name} of compute {run.number}", tensor.told.name if of is None else f"copy of {of.name}"
+    """Return the name of an op of a run, and what it is in every run: ggml gives `node_0` to the
+    first op of each graph that has no name, so its kind tells which.
+    """
+    of, told = run.copies.get(tensor.tensor), tensor.told
+    return f"{told.name} of compute {run.number}", f"{told.op} {told.name}" if of is None else f"copy of {of.name}"
 
 
 def _part(name: str, memory: RecordedBuffer, start: int, nbytes: int) -> _Bytes:

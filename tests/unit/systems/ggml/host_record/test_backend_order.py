@@ -9,12 +9,14 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from allocsim.model import Document
 from allocsim.systems.ggml.ggml_dump import AT_ONCE
+from allocsim.systems.ggml.host_record import backend_order
 from allocsim.systems.ggml.host_record.record_document import documents_of
 from allocsim.systems.ggml.host_record.record_log import read_log
 from allocsim.systems.ggml.memory_answer import memory_answer
@@ -63,6 +65,18 @@ def test_missing_wait_is_named_and_the_twin_is_clean(name: str, built: Path, tmp
         assert len(document.programs[0].streams) >= 2
         cures = [cause.cure.words for one in outcomes for cause in one.causes if cause.cure]
         assert not expected or FAULTS[name] in cures[0][0]
+
+
+def test_ops_of_one_name_and_different_kinds_are_not_turns_of_one() -> None:
+    """What has no name is `node_0` in every graph, and two graphs in turn are two faults."""
+
+    def turn(number: int, op: str) -> str:
+        told = SimpleNamespace(name="node_0", op=op)
+        run = SimpleNamespace(number=number, copies={})
+        return backend_order._of_run(SimpleNamespace(told=told, tensor=None), run)[1]  # type: ignore[arg-type]
+
+    assert turn(1, "MUL") == turn(3, "MUL")
+    assert turn(1, "MUL") != turn(2, "ADD")
 
 
 def test_drawn_programs_are_accused_where_their_numbers_are_wrong(built: Path, tmp_path: Path) -> None:
