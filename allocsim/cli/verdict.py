@@ -71,7 +71,8 @@ def _plain_report(
     """Say what the judge found, and that the verdict on it failed."""
     report = rules.report(evidence.document)
     said = failure(str(target), report, error)
-    outcome = replace(outcome_of(str(target), evidence, report=report, causes=(), required=required), failed=said)
+    outcome = outcome_of(str(target), evidence, report=report, rules=rules, causes=(), required=required)
+    outcome = replace(outcome, failed=said)
     print_error(said)
     if as_json:
         print_json(outcome_entry(outcome))

@@ -381,7 +381,8 @@ def _confirmed(outcome: Outcome, rules: JudgeRules) -> Outcome:
     for violation in report.violations:
         cause = causes.get(id(violation))
         first.setdefault(violation.kind if cause is None else id(cause), violation)
-    said = confirmation(document, report.violations, first=first.values(), kinds=rules.kinds, strict=rules.strict)
+    asked: dict[str, Any] = {"first": first.values(), "count": sum(report.counts.values())}
+    said = confirmation(document, report.violations, **asked, kinds=rules.kinds, strict=rules.strict)
     return replace(outcome, confirmation=said)
 
 

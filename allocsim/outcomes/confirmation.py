@@ -42,6 +42,15 @@ COMPARED: Final = tuple(each.name for each in fields(Violation) if each.compare)
 PARTIAL: Final = {"bytes", "schedule", "hazards", "ends"}
 """What a cut, or a bound on the pieces of a read, may change of a violation."""
 
+PROGRAM: Final = 40
+"""Rows that the plain judge goes through in the time in which one program more is cut."""
+
+REFUSED: Final = 20
+"""Cuts that are made, and found to cost too much, until no more are made."""
+
+PER_ROW: Final = 4
+"""Violations that the plain judge makes in the time in which it goes through a row."""
+
 TABLES: Final = {
     **dict.fromkeys(("step", "op", "other_op", "want_op"), "ops"),
     **dict.fromkeys(("buffer", "other_buffer"), "buffers"),
@@ -78,6 +87,7 @@ def confirmation(
     listed: Sequence[Violation],
     *,
     first: Iterable[Violation] = (),
+    count: int = 0,
     kinds: Mapping[str, Any] | None = None,
     strict: bool = False,
 ) -> Confirmation:
@@ -90,50 +100,76 @@ def confirmation(
         document: what was judged.
         listed: the violations of its report.
         first: those to look for where the document is large, the most important first.
+        count: how many there are with those that are not listed: the plain judge makes them all.
         kinds: the table of kinds that it was judged with.
         strict: whether an alias that nobody vouches for was judged as a violation.
     """
 
     def judged(part: Document) -> tuple[Violation, ...]:
         table = None if kinds is None else dict(kinds)
-        record = plain.read(json.loads(dumps(part)))
+        record = plain.read(json.loads(dumps(_with(part, {id(one): _bare(one) for one in part.programs}))))
         return plain.judge(record, limit=1 << 62, kinds=table, strict=strict).violations
 
-    if _cost(document, WHOLE) <= WHOLE:
+    if _cost(document, WHOLE) + max(count, len(listed)) // PER_ROW <= WHOLE:
         known = {_facts(record, partly=partly) for record in judged(document) for partly in (False, True)}
         denied = tuple(one for one in listed if _facts(one, partly=one.more.partial) not in known)
         return Confirmation(listed=len(listed), asked=len(listed), found=len(listed) - len(denied), denied=denied)
-    left, asked, found, each_cut = CUT, 0, 0, _cost(document, 0) // CUTTING
+    left, asked, found = CUT, 0, 0
+    each_cut = _cost(document, 0) // CUTTING + PROGRAM * (len(document.programs) - 1)
     others = {id(record): record for record in (*first, *listed)}
     for record in others.values():
         if left <= 0:
             break
         part = _cut(document, record)
-        cost = left + 1 if part is None else _cost(part, left)
+        cost = left + 1 if part is None else _cost(part, left) + _pairs(part) // PER_ROW
         left -= each_cut
         if part is None or cost > left + each_cut:
+            left -= CUT // REFUSED
             continue
         left -= cost
         asked += 1
-        numbers = _numbers(part)
-        seen = (_facts(_as_before(one, part, numbers), partly=True) for one in judged(part))
+        before = _numbers(part)
+        seen = (_facts(_as_before(one, *before), partly=True) for one in judged(part) if one.kind == record.kind)
         found += _facts(record, partly=True) in seen
     return Confirmation(listed=len(listed), asked=asked, found=found)
 
 
 def _cost(document: Document, most: int) -> int:
     """Return the rows that the plain judge goes through: ops, accesses, buffers, ranges of values
-    and events, of each run. Where they are more than `most`, a lower bound is enough.
+    and events, of each run, and of what no run has. Where they are more than `most`, a lower bound
+    is enough.
     """
     runs = [run.program for run in document.runs]
-    cost = sum(1 + len(one.ops) + len(one.ops.operands) + len(one.ops.results) + len(one.buffers) for one in runs)
-    cost += sum(len(plan.events) for plan in document.plans) + sum(len(each.may_share) for each in document.problems)
+    ran = {id(one) for one in (*runs, *(run.plan for run in document.runs))}
+    cost = sum(1 + _own_rows(one) for one in (*runs, *(each for each in document.programs if id(each) not in ran)))
+    cost += sum(len(plan.events) + (0 if id(plan) in ran else len(plan.arena)) for plan in document.plans)
+    cost += sum(len(each.start) + len(each.may_share) + sum(map(len, each.gaps.values())) for each in document.problems)
     pieces: dict[int, int] = {}
     for program in runs if cost <= most else ():
         if id(program) not in pieces:
             pieces[id(program)] = _pieces(program, most)
         cost += pieces[id(program)]
     return cost
+
+
+def _own_rows(program: Program) -> int:
+    """Return ops, buffers, and of accesses, values, and pairs with waits those that are most."""
+    table = program.ops
+    beside = len(table.operands) + len(table.results), len(program.values), len(table.in_place) + len(table.after)
+    return len(table) + len(program.buffers) + max(beside)
+
+
+def _pairs(document: Document) -> int:
+    """Return an upper bound of the violations that are about two slots, or two unordered ops."""
+    ops = sum(len(run.program.ops) for run in document.runs)
+    at_once = any(run.after is not None or len(np.unique(run.program.ops.stream)) > 1 for run in document.runs)
+    found = ops * ops if at_once else 0
+    for plan in document.plans:
+        for arena in np.unique(plan.arena[plan.arena >= 0]):
+            start, nbytes = plan.offset[plan.arena == arena], plan.nbytes[plan.arena == arena]
+            begun = np.searchsorted(np.sort(start), start + np.maximum(nbytes, 1))  # before each slot ends
+            found += int(begun.sum()) - len(start) * (len(start) + 1) // 2
+    return found
 
 
 def _pieces(program: Program, most: int) -> int:
@@ -165,8 +201,10 @@ def _facts(record: Violation, *, partly: bool = False) -> tuple[Any, ...]:
 
 def _cut(document: Document, record: Violation) -> Document | None:
     """Return the part of a document that decides about a violation; None where it cannot be cut."""
-    about = [_about(program, record) for program in document.programs]
-    near = [_near(document, each) for each in about]
+    counts = [len(program.buffers) for program in document.programs]
+    abouts = {count: _about(count, record) for count in set(counts)}
+    nears = {count: _near(document, about) for count, about in abouts.items()}
+    about, near = [abouts[count] for count in counts], [nears[count] for count in counts]
     named = [
         [op for op in (record.op, record.other_op, record.want_op) if op is not None and op < len(one.ops)]
         for one in document.programs
@@ -174,32 +212,49 @@ def _cut(document: Document, record: Violation) -> Document | None:
     kept = [_deciding(*each) for each in zip(document.programs, about, near, named, strict=True)]
     ops, operands, results = zip(*kept, strict=True)
     marked = {id(each[0]): _marked(*each) for each in zip(document.programs, ops, near, strict=True)}
-    problems = {id(one): replace(one, program=marked[id(one.program)]) for one in document.problems}
-    plans = {
-        id(one): replace(
-            one, program=marked[id(one.program)], problem=None if one.problem is None else problems[id(one.problem)]
-        )
-        for one in document.plans
-    }
-    session = document.session and tuple(
-        replace(run, plan=plans[id(run.plan)], program=marked[id(run.program)]) for run in document.session
-    )
-    whole = replace(
-        document,
-        programs=tuple(marked.values()),
-        problems=tuple(problems.values()),
-        plans=tuple(plans.values()),
-        session=session,
-    )
+    whole = _with(document, marked)
     try:
         return cut(whole, ops=ops, operands=operands, results=results, buffers=_not_idle(document, near))
     except ModelError:
         return None
 
 
-def _about(program: Program, record: Violation) -> Bools:
-    """Return which buffers of a program the violation names."""
-    about = np.zeros(len(program.buffers), dtype=np.bool_)
+def _with(document: Document, programs: Mapping[int, Program]) -> Document:
+    """Return a document with other programs, by the identity of its own, and no other `meta`."""
+    problems = {id(one): replace(one, program=programs[id(one.program)], meta={}) for one in document.problems}
+    plans = {
+        id(one): replace(
+            one,
+            program=programs[id(one.program)],
+            problem=None if one.problem is None else problems[id(one.problem)],
+            meta={},
+            slot_meta={},
+        )
+        for one in document.plans
+    }
+    session = document.session and tuple(
+        replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)], meta={}) for run in document.session
+    )
+    return replace(
+        document,
+        programs=tuple(programs.values()),
+        problems=tuple(problems.values()),
+        plans=tuple(plans.values()),
+        session=session,
+        meta={},
+    )
+
+
+def _bare(program: Program) -> Program:
+    """Return a program without `meta`, which may be no JSON where no file was read."""
+    arenas = tuple(replace(arena, meta={}) for arena in program.arenas)
+    tables: dict[str, Any] = {name: replace(getattr(program, name), meta={}) for name in ("buffers", "values", "ops")}
+    return replace(program, arenas=arenas, meta={}, **tables)
+
+
+def _about(count: int, record: Violation) -> Bools:
+    """Return which of `count` buffers the violation names."""
+    about = np.zeros(count, dtype=np.bool_)
     about[[one for one in (record.buffer, record.other_buffer) if one is not None and one < len(about)]] = True
     return about
 
@@ -275,18 +330,20 @@ def _marked(program: Program, ops: Bools, near: Bools) -> Program:
     return replace(program, **{name: replace(getattr(program, name), meta=meta[name]) for name in rows})
 
 
-def _numbers(part: Document) -> list[dict[str, dict[int, int]]]:
-    """Return, for each program of a cut, the number before of each op, value and buffer."""
-    return [
+def _numbers(part: Document) -> tuple[list[dict[str, dict[int, int]]], list[int]]:
+    """Return, for each program of a cut, the number before of each op, value and buffer; and which
+    program each run is of.
+    """
+    programs = {id(program): index for index, program in enumerate(part.programs)}
+    numbers = [
         {name: {row: meta[MARK] for row, meta in getattr(program, name).meta.items()} for name in set(TABLES.values())}
         for program in part.programs
     ]
+    return numbers, [programs[id(run.program)] for run in part.runs]
 
 
-def _as_before(record: Violation, part: Document, numbers: list[dict[str, dict[int, int]]]) -> Violation:
+def _as_before(record: Violation, numbers: list[dict[str, dict[int, int]]], ran: list[int]) -> Violation:
     """Return a violation of a cut as the whole document numbers what it names."""
-    programs = {id(program): index for index, program in enumerate(part.programs)}
-    ran = [programs[id(run.program)] for run in part.runs]
     own = record.program or 0
     other = own if record.other_run is None else ran[record.other_run]
     want = own if record.want_run is None else ran[record.want_run]

@@ -51,3 +51,28 @@ def test_the_verdict_of_a_file_says_that_it_failed_and_what_was_found(monkeypatc
     said = capsys.readouterr()
     assert "fault of allocsim, not of the file" in said.err
     assert "Overlap" in said.out
+
+
+def test_what_is_confirmed_where_the_verdict_fails_is_judged_by_the_rules_asked_for(monkeypatch, capsys, tmp_path):
+    """Strictly, an alias that nobody vouches for is a violation, by both judges."""
+
+    def fails(*_, **__):
+        raise IndexError("tuple index out of range")
+
+    value = {"dtype": "f32", "shape": [1]}
+    program = {
+        "name": "p",
+        "buffers": [{"name": "a", "nbytes": 4}, {"name": "b", "nbytes": 4}],
+        "values": [{"name": "v", "buffer": 0, **value}, {"name": "w", "buffer": 1, **value}],
+        "ops": [
+            {"name": "make", "kind": "f", "operands": [], "results": [0]},
+            {"name": "change", "kind": "g", "operands": [0], "results": [1], "in_place": None},
+            {"name": "read", "kind": "h", "operands": [1], "results": []},
+        ],
+    }
+    plan = {"program": 0, "slots": [{"arena": 0, "offset": 0, "nbytes": 4}] * 2}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"format": "allocsim", "version": 2, "programs": [program], "plans": [plan]}))
+    monkeypatch.setattr(command, "judge", fails)
+    assert main(["verdict", "--strict", str(path)]) == 1
+    assert "the judges differ" not in capsys.readouterr().out

@@ -10,7 +10,8 @@ from oracle2.generate import generate
 from allocsim import document as native
 from allocsim.judge import plain
 from allocsim.judge.fast import check
-from allocsim.outcomes import confirmation, judge_file
+from allocsim.model import Document
+from allocsim.outcomes import confirmation, judge_file, outcome_of
 from allocsim.outcomes.telling import lines_of
 
 FIRST = 2_000_000
@@ -84,4 +85,50 @@ def test_of_a_large_document_each_cause_is_asked_for_first(monkeypatch, tmp_path
     assert 0 < said.asked < said.listed
     told = " ".join(" ".join(lines_of(outcome)).split())
     assert f"the plain judge was asked for {said.asked} of {said.listed} violations listed" in told
+    assert outcome.status == 1
+
+
+def laid_on_one_place(count):
+    """Return states that all lie on the same bytes, of which one is read."""
+    buffers = [{"name": f"b{number}", "nbytes": 4, "role": "state"} for number in range(count)]
+    program = {
+        "name": "p",
+        "buffers": buffers,
+        "values": [{"name": "v", "buffer": 0, "dtype": "f32", "shape": [1]}],
+        "ops": [{"name": "read", "kind": "f", "operands": [0], "results": []}],
+    }
+    plan = {"program": 0, "slots": [{"arena": 0, "offset": 0, "nbytes": 4}] * count}
+    return {"format": "allocsim", "version": 2, "programs": [program], "plans": [plan]}
+
+
+def test_violations_that_are_pairs_are_not_all_made_where_they_are_too_many(monkeypatch):
+    """Of n slots on one place there are n^2 overlaps, and the plain judge makes each."""
+    sizes = []
+    honest = plain.judge
+    monkeypatch.setattr(plain, "judge", lambda *given, **options: sizes.append(honest(*given, **options)) or sizes[-1])
+    for count, whole in ((60, True), (300, False)):
+        outcome = outcome_of("", native.loads(json.dumps(laid_on_one_place(count))))
+        assert outcome.confirmation.whole == whole
+    assert [report.count for report in sizes] == [60 * 59 // 2 + 1]
+
+
+def test_cuts_of_many_programs_are_few(monkeypatch):
+    """Each program that is cut has its price, though it has few rows."""
+    monkeypatch.setattr(confirmation, "WHOLE", 0)
+    made, honest = [], confirmation._cut
+    monkeypatch.setattr(confirmation, "_cut", lambda *given: made.append(given) or honest(*given))
+    document = laid_on_one_place(2)
+    document["programs"] = document["programs"] * 50
+    document["plans"] = [{**document["plans"][0], "program": number} for number in range(50)]
+    outcome = outcome_of("", native.loads(json.dumps(document)))
+    assert outcome.confirmation.listed >= 50
+    assert 1 <= len(made) <= 4
+
+
+def test_what_no_file_could_hold_in_meta_is_not_looked_at():
+    document = native.loads(json.dumps(laid_on_one_place(2)))
+    program = replace(document.programs[0], meta={"shape": {1, 2}})
+    plan = replace(document.plans[0], program=program, meta={"planner": print})
+    outcome = outcome_of("", Document.of(plan))
+    assert outcome.confirmation.whole
     assert outcome.status == 1
