@@ -169,7 +169,7 @@ def sound_table(rows: dict[str, Any]) -> str:
     ]
     for name, one in rows.items():
         speeds = " | ".join(
-            f"{row['programs']:,}, {row['programs'] / max(row['seconds'], 0.1):.0f}" for row in one.values()
+            f"{row['programs']:,}, {row['programs'] / max(scaled(row), 0.1):.0f}" for row in one.values()
         )
         words = [sorted({word for row in one.values() for word in row[what]}) for what in ("accused", "noted")]
         lines.append(f"| `{name}` | {speeds} | {' | '.join('; '.join(each) for each in words)} |")
