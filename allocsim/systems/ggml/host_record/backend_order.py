@@ -253,8 +253,8 @@ class _Order:
         order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
-        """Take in what was sent to a tensor or a part of one, maybe of what it is a copy of, or fetched
-        from one, maybe into a copy.
+        """Take in what was sent to a tensor or a part of one, maybe of what it is a copy of, or
+        fetched from one, maybe into a copy.
         """
         sent, whole = one.word in {"copied", "sent"}, one.word in {"copied", "got"}
         told = tensors.get(one.last if one.word == "copied" else one.first)
