@@ -194,8 +194,7 @@ def lost(case: FuzzCase, answer: Answer) -> Why | None:
     """Broken by a plan, sound but for that, without a pinned buffer's bytes at the end."""
     if answer.plan is None or case.pinned is None or unsound(case, answer) is not None:
         return None
-    why = _leading(Document.of(with_pins_read(answer.plan, case.pinned)))
-    return None if why is None else ("a pinned buffer is overwritten", why[1])
+    return _overwritten(answer.plan, case.pinned)
 
 
 def lost_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
@@ -215,10 +214,15 @@ def disobeyed(case: FuzzCase, answer: Answer) -> Why | None:
         return None
     plan = replace(answer.plan, problem=case.problem)
     why = _leading(Document.of(plan)) or _kept_outside(plan, case.constraints.own)
-    if why is None:
-        lost = _leading(Document.of(with_pins_read(plan, case.pinned)))
-        why = None if lost is None else ("a pinned buffer is overwritten", lost[1])
-    return why
+    return why or _overwritten(plan, case.pinned)
+
+
+def _overwritten(plan: Plan, pinned: Bools) -> Why | None:
+    """Say which pinned buffer has lost its bytes at the end. A program without ops writes none, and
+    its lives are a belief that an op more would take away.
+    """
+    why = _leading(Document.of(with_pins_read(plan, pinned))) if len(plan.program.ops) else None
+    return None if why is None else ("a pinned buffer is overwritten", why[1])
 
 
 def disobeyed_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:

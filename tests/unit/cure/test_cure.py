@@ -260,7 +260,7 @@ def test_with_every_buffer_apart_what_is_fixed_stays_where_it_is_fixed():
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_of_many_waits_one_of_its_kind_is_told_in_the_singular(index):
+def test_of_many_waits_the_first_of_each_kind_is_told_with_its_ops_and_how_many_more(index):
     other = program("q = host.write; host.read q")
     made = program("x = host.write; a = f x; b = f x; c = g a; d = g b; e = h c; host.read e")
     waits = [
@@ -268,8 +268,8 @@ def test_of_many_waits_one_of_its_kind_is_told_in_the_singular(index):
     ]
     plans = [plan(made, "", None), plan(other, "", None)]
     assert words_of(waits, Document.of(*plans[:: 1 - 2 * index])) == (
-        "let g wait for f (4 waits)",
-        "let h wait for g (1 wait)",
+        "let op 3 (g) wait for op 1 (f), and 3 more of g for f",
+        "let op 5 (h) wait for op 3 (g)",
     )
 
 

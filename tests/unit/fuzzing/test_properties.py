@@ -12,7 +12,7 @@ from allocsim.fuzzing.mutants import MUTANTS
 from allocsim.fuzzing.properties import PROPERTIES, asked_of, with_pins_read
 from allocsim.fuzzing.told_constraints import gapped, told_in
 from allocsim.judge.fast import check
-from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem
+from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Problem, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of, read_at_end
 
 KEPT = PROPERTIES["kept"]
@@ -67,6 +67,18 @@ def test_a_pinned_buffer_is_lost_where_another_is_written_over_it_later(program,
     both = join_plans(batch, [plan_of(program, ["own"] * len(slots)), plan])
     whole = FuzzCase(program=batch.program, pinned=np.concatenate([pinned, pinned]))
     assert list(KEPT.suspects(batch, both, whole)) == [1] * lost
+
+
+def test_a_program_without_ops_has_written_nothing_that_could_be_lost():
+    """Nor has it lives by its ops: where its parameters may lie is for its belief to say."""
+    b = ProgramBuilder("empty", arenas=(Arena(name="cpu"),))
+    for name in "xy":
+        b.value(name, b.buffer(name, 8, role=Role.PARAMETER), "f32", (2,))
+    plan, nowhere = plan_of(b.build(), [0, 0]), np.zeros(2, dtype=np.bool_)
+
+    assert KEPT.broken(FuzzCase(program=plan.program, pinned=nowhere, own=nowhere), Answer(plan=plan)) is None
+    case = FuzzCase(program=plan.program, pinned=nowhere, own=nowhere)
+    assert PROPERTIES["told"].broken(case, Answer(plan=plan)) is None
 
 
 def test_what_is_not_pinned_is_nobodys_business():
