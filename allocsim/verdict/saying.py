@@ -93,7 +93,7 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
         "pin": f"tell the planner that the host reads {name}",
         "size": f"believe all {'' if mend.buffer is None else program.buffers.nbytes[mend.buffer]} bytes of {name}",
         "slot": f"place {name} where the beliefs hold and it fits",
-        "address": f"keep {name} at the address where its content lies",
+        "address": f"keep {name} at the address where its content lies, and lay nothing else there",
         "stale": f"plan program {mend.program} ({program.name}) for itself",
         "events": f"give {name} out once and take it back once",
         "upload": f"upload {_results(program, mend.op)} before every run",
