@@ -32,6 +32,7 @@ import ast
 import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from itertools import chain, repeat
 from math import prod
 from typing import Any, Final
 
@@ -100,13 +101,8 @@ def _parameter(text: str) -> str:
 
 
 def _called(call: ast.Call) -> str:
-    return (
-        call.func.attr
-        if isinstance(call.func, ast.Attribute)
-        else call.func.id
-        if isinstance(call.func, ast.Name)
-        else ""
-    )
+    name: str = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return name
 
 
 Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -317,12 +313,14 @@ class _Wrapper:
         read, written, at = list[int](), Written(), dict[str, int]()
         words = [
             (self.argument(row, part), word)
-            for part, word in zip(call.args, self.kernels[name], strict=False)
-            if "ptr" in word
+            for part, word in zip(call.args, chain(self.kernels[name], repeat("")), strict=False)
+            if "ptr" in word or ast.unparse(part).partition("(")[0] in {"reinterpret_tensor", *self.slot}
         ]
         made_here = {tensor for tensor, word in words if "out_ptr" in word}
-        if not made_here:
-            raise self.refuse(row, f"nothing says what {name[:60]} writes")
+        if not made_here or not all("in_ptr" in word or "out_ptr" in word for _, word in words):
+            raise self.refuse(
+                row, f"nothing says what {name[:60]} {'does with an argument' if made_here else 'writes'}"
+            )
         for tensor, word in words:
             if word.startswith("in") and "out_ptr" not in word and self.is_made_by(tensor, made_here):
                 read += self.other_parts(tensor, made_here)

@@ -173,6 +173,16 @@ def test_a_kernel_that_writes_nothing_is_refused():
 
 
 @pytest.mark.parametrize(
+    "call", ["fused(w, y, x)", "fused(x, y, x, w)", "fused(reinterpret_tensor(w, (4, 4), (4, 1), 0), y, x)"]
+)
+def test_a_kernel_that_is_given_a_tensor_by_an_unknown_parameter_is_refused(call):
+    """A template reads `W`, and an argument without a parameter may be anything: neither is left out of what is read."""
+    given = WRITTEN if "x, w" in call else WRITTEN.replace("in_ptr0", "W")
+    with pytest.raises(DocumentError, match=r"line 7.* nothing says what fused does with an argument"):
+        loads(given.format(call=call).encode(), "x")
+
+
+@pytest.mark.parametrize(
     ("shape", "strides", "says"),
     [((8, 4), (4, 1), "exact"), ((4, 8), (8, 1), "bytes"), ((4, 8), (1, 4), "bytes"), ((4, 4), (4, 1), None)],
 )
