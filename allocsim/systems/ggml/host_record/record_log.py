@@ -172,6 +172,9 @@ class RecordedRun:
     """How often its graph was made anew as it was before."""
 
 
+AT_ADDRESSES: Final = frozenset(("got", "sent", "fetched"))
+"""What is asked of host memory: the other is an address in it, and no backend."""
+
 Numbered = TypeVar("Numbered", Waited, EventRecorded, EventWaited, SchedulerAsked)
 
 Lists = tuple[tuple[int, ...], tuple[int, ...]]
@@ -433,10 +436,9 @@ class LogReading:
         if isinstance(event, Waited):
             by = whose["by"]
             return msgspec.structs.replace(event, **whose, backends=self.backends.get(by) or (by,))
-        got = isinstance(event, SchedulerAsked) and event.word == "got"
-        return msgspec.structs.replace(
-            event, **whose, other=event.other if got else event.other and self._actor(event.other)
-        )
+        if not isinstance(event, SchedulerAsked) or event.word not in AT_ADDRESSES:
+            whose["other"] = event.other and self._actor(event.other)
+        return msgspec.structs.replace(event, **whose)
 
     def _ordered(
         self, event: SchedulerAsked | Waited | EventRecorded | EventWaited | ActorEnded | ResultsTaken

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from allocsim.document import dumps
 from allocsim.model import Document
 from allocsim.systems.ggml.ggml_dump import AT_ONCE
 from allocsim.systems.ggml.host_record import backend_order
@@ -140,6 +141,19 @@ def test_experts_that_are_chosen_before_their_numbers_are_there(built: Path, tmp
     (cause,) = (cause for one in outcomes for cause in one.causes)
     assert cause.cure is not None
     assert "(look at ids with the host for compute 1) wait for op 4 (ids of compute 1" in cause.cure.words[0]
+
+
+def test_host_memory_where_an_event_was_given_back_is_host_memory(built: Path, tmp_path: Path) -> None:
+    """What a scheduler sends from there is what it sent from there before: the race of its twin stays a race."""
+    recorded(tmp_path, [str(built / "scheduled_programs"), "experts_changed_before_they_were_sent", "wrong"])
+
+    def reused(events: list[Event]) -> list[Event]:
+        begun, *others = events
+        there = {one["other"] for one in others if one.get("word") in {"sent", "fetched"}}
+        return [begun, *({"e": "ended", "by": at} for at in there), *others]
+
+    whole = documents_of(read_log(tmp_path / "log.jsonl"))
+    assert [*map(dumps, _edited(tmp_path / "log.jsonl", reused))] == [*map(dumps, whole)]
 
 
 def test_backends_that_do_not_queue_are_done_when_they_come_back(built: Path, tmp_path: Path) -> None:
