@@ -25,6 +25,8 @@ void ggml_reset(context *);
 size_t ggml_tensor_overhead(void);
 size_t ggml_graph_overhead_custom(size_t, bool);
 size_t ggml_nbytes(const tensor *);
+tensor * ggml_get_first_tensor(const context *);
+tensor * ggml_get_next_tensor(const context *, tensor *);
 tensor * ggml_new_tensor_1d(context *, int, int64_t);
 tensor * ggml_new_tensor_2d(context *, int, int64_t, int64_t);
 tensor * ggml_set_name(tensor *, const char *);

@@ -233,10 +233,11 @@ static void open_event(const char * kind) { say("{\"e\":\"%s\",\"n\":%llu", kind
 
 // tables -----------------------------------------------------------------------------------------
 
-typedef struct { const void * key; uint64_t hash, pass; int64_t more; } entry;
+typedef struct { const void * key; uint64_t hash, pass, home; int64_t more; } entry;
 typedef struct { entry * rows; size_t used, room; } table;
 
-static table tensors, graphs; // `hash`: what was told, 0 where the memory is gone; `more`: what was told last before that
+static table tensors, graphs; // `hash`: what was told, 0 where the memory is gone; `more`: what was told last before that;
+                              // `home`: the pass in which the buffer of a tensor was told
 static table listed;          // by graph; `hash`: of the tensors that were said to be there again with it
 static table runs, born;
 static table held;    // by scheduler; `more`: the graph that it was given and holds, NO_MORE where that one's memory is gone
@@ -436,6 +437,7 @@ static bool buffer_lives(void * buffer) { // says a buffer that was not told yet
     }
     known = enter(&buffers, buffer);
     known->more = stand_in(buffer) || find(&born, buffer) ? 2 : 1;
+    known->pass = pass;
     open_event("buffer");
     say(",\"at\":%llu,\"base\":%llu,\"size\":%zu,\"usage\":%d,\"alignment\":%zu,\"name\":", (unsigned long long) (uintptr_t) buffer,
         (unsigned long long) (uintptr_t) ASK(void *, ggml_backend_buffer_get_base, (void *), buffer),
@@ -444,6 +446,23 @@ static bool buffer_lives(void * buffer) { // says a buffer that was not told yet
     say_text(ASK(const char *, ggml_backend_buffer_name, (void *), buffer), 64);
     say("}\n");
     return true;
+}
+
+static bool lies_in(const tensor * t, void * buffer) {
+    const entry * known = find(&buffers, buffer);
+    const char * base = known && known->more > 0 ? ASK(void *, ggml_backend_buffer_get_base, (void *), buffer) : NULL;
+    const char * data = t->data;
+    return base && base <= data && data < base + ASK(size_t, ggml_backend_buffer_get_size, (void *), buffer);
+}
+
+// Returns the pass in which a buffer was said; says one that lies where another was given back, whose tensors it may have.
+static uint64_t said_in(void * buffer) {
+    const entry * known = buffer ? find(&buffers, buffer) : NULL;
+    if (known && (known->more ? known->more < 0 && made_anew(buffer) : find(&born, buffer) != NULL)) {
+        buffer_lives(buffer);
+        known = find(&buffers, buffer);
+    }
+    return known ? known->pass : 0;
 }
 
 static void say_addresses(const char * key, tensor * const * list, int count) {
@@ -498,7 +517,8 @@ static void tell(const tensor * t) {
         return;
     }
     const uint64_t hash = hash_of(1, t, sizeof(*t));
-    const bool told = known && known->hash == hash, as_it_was = known && !known->hash && known->more == (int64_t) hash;
+    const bool told = known && known->hash == hash && (known->home == said_in(t->buffer) || !lies_in(t, t->buffer));
+    const bool as_it_was = known && !known->hash && known->more == (int64_t) hash;
     known = enter(&tensors, t);
     known->hash = hash;
     known->pass = pass;
@@ -508,6 +528,7 @@ static void tell(const tensor * t) {
     tell(t->view_src);
     void * buffer = t->buffer ? t->buffer : t->view_src ? t->view_src->buffer : NULL;
     buffer_lives(buffer);
+    enter(&tensors, t)->home = said_in(t->buffer);
     if (as_it_was && note_again(t)) {
         return;
     }
@@ -543,9 +564,11 @@ static void tell(const tensor * t) {
     say("}\n");
 }
 
-static bool in_compute_memory(const tensor * t) {
-    return t->data && t->buffer && !t->view_src && !strcmp(ASK(const char *, ggml_op_name, (int), t->op), "NONE") &&
-        buffer_lives(t->buffer) && ASK(int, ggml_backend_buffer_get_usage, (void *), t->buffer) == COMPUTE_USAGE &&
+static bool in_compute_memory(const tensor * t) { // asked in the middle of a line
+    const entry * home = find(&buffers, t->buffer);
+    return home && home->more > 0 && t->data && !t->view_src &&
+        !strcmp(ASK(const char *, ggml_op_name, (int), t->op), "NONE") &&
+        ASK(int, ggml_backend_buffer_get_usage, (void *), t->buffer) == COMPUTE_USAGE &&
         ASK(bool, ggml_backend_buffer_is_host, (void *), t->buffer);
 }
 
@@ -934,7 +957,6 @@ static const int PLACES[CALLS] = { 0, 1, 6, 7, 8 }; // among the words of a back
 enum { SET_WORD = 3, GET_WORD };                    // those that come back at once, among all of its words
 
 typedef struct { const void * head; void * call[CALLS]; } standing;
-
 
 static const standing * standing_of(void * object) {
     const entry * known = find(&backends, object);

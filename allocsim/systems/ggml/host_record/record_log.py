@@ -172,9 +172,6 @@ class RecordedRun:
     """How often its graph was made anew as it was before."""
 
 
-AT_ADDRESSES: Final = frozenset(("got", "sent", "fetched"))
-"""What is asked of host memory: the other is an address in it, and no backend."""
-
 Numbered = TypeVar("Numbered", Waited, EventRecorded, EventWaited, SchedulerAsked)
 
 Lists = tuple[tuple[int, ...], tuple[int, ...]]
@@ -436,7 +433,7 @@ class LogReading:
         if isinstance(event, Waited):
             by = whose["by"]
             return msgspec.structs.replace(event, **whose, backends=self.backends.get(by) or (by,))
-        if not isinstance(event, SchedulerAsked) or event.word not in AT_ADDRESSES:
+        if not isinstance(event, SchedulerAsked) or event.word not in {"got", "sent", "fetched"}:  # host memory
             whose["other"] = event.other and self._actor(event.other)
         return msgspec.structs.replace(event, **whose)
 
@@ -474,13 +471,15 @@ class LogReading:
         self.log.buffers.append(memory)
 
     def _told(self, event: TensorTold) -> None:
-        known = self.tensors.get(event.at)
+        known, memory = self.tensors.get(event.at), self.memory.get(event.buffer)
         if known is None or _layout(known.told) != _layout(event):
-            known = RecordedTensor(self.count, event, self.memory.get(event.buffer), event.flags)
+            known = RecordedTensor(self.count, event, memory, event.flags)
             self.count += 1
             self.tensors[event.at] = known
-        elif (known.told.data, known.told.buffer) != (event.data, event.buffer):
-            known.memory, known.flags = self.memory.get(event.buffer), event.flags
+        elif (known.told.data, known.told.buffer) != (event.data, event.buffer) or (
+            memory and known.memory and known.memory.dead(memory.born)
+        ):
+            known.memory, known.flags = memory, event.flags
         known.told = event
 
     def _gone(self, event: ContextGone) -> None:

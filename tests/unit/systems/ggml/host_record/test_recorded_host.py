@@ -103,6 +103,7 @@ SOUND = (
     "run_again_behind_a_reset",
     "read_what_was_uploaded",
     "sized_then_computed",
+    "planned_where_it_lay",
 )
 """Right programs that look like wrong ones."""
 
@@ -175,6 +176,16 @@ def test_right_program_is_not_accused(name: str, built: Path, tmp_path: Path) ->
     assert not named(judged_as_it_came(tmp_path / "log.jsonl"))
     assert outcomes
     assert all(outcome.status == 0 and outcome.report and not outcome.report.warnings for outcome in outcomes)
+
+
+def test_what_lies_where_it_lay_in_memory_made_anew_is_told_anew(built: Path, tmp_path: Path) -> None:
+    """Three buffers at one address, and the tensors in each: the log had a line within a line."""
+    documents = recorded(tmp_path, [str(built / "host_programs"), "planned_where_it_lay"])
+    told = [*map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())]
+    places = [(one["at"], one["base"]) for one in told if one["e"] == "buffer"]
+    assert len(places) == 3
+    assert len({*places}) == 1
+    assert [document.meta["ggml"]["host"]["computes"] for document in documents] == [[1], [2], [3]]
 
 
 def test_a_record_says_what_its_buffer_was_needed_for(built: Path, tmp_path: Path) -> None:
