@@ -21,6 +21,7 @@ ELSEWHERE = {
     "allocsim/document/writer.py": "formats what it has just encoded",
     "allocsim/systems/ggml/ggml_dump.py": "behind the gate: bytes in memory",
     "allocsim/outcomes/__init__.py": "what it has just encoded itself",
+    "allocsim/outcomes/confirmation.py": "what it has just encoded itself",
     "allocsim/systems/litert/litert_pointers.py": "behind the gate: bytes in memory",
     "allocsim/cli/record_live.py": "a log that a program of ours still writes, in pieces with a ceiling",
     "allocsim/cli/trace.py": "behind the gate: one line of a stream, refused with its number",
