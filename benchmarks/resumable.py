@@ -67,9 +67,7 @@ def campaign(
     counts = Counter(str(row["told"]) for row in rows)
     replayed = Counter(word for row in rows for word in row.get("replayed", ()))
     version = next((row["version"] for row in rows if "version" in row), "")
-    failures = Counter(
-        str(row["failed"])[:80] for row in rows if "failed" in row
-    )  # without what differs between models
+    failures = Counter(str(row["failed"])[:80] for row in rows if "failed" in row)  # the rest differs between models
     total = {
         "version": f"{name} {version}", "models": len(rows), "ops": sum(row.get("ops", 0) for row in rows),
         "counts": dict(sorted(counts.items())), "replayed": dict(sorted(replayed.items())), "failures": dict(failures.most_common(8)),

@@ -46,7 +46,7 @@ from allocsim.cure.defects import Key, RuledJudge, key_of, keys_of, listed
 from allocsim.cure.drafting import Draft, built, meeting_in_place, peak_of, place_of, replan, waited_for
 from allocsim.cure.effort import Effort, SpentError, steps_of_a_judgement, steps_of_a_move
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
-from allocsim.cure.mending import with_beliefs, with_more_waits, with_parts, with_uploads
+from allocsim.cure.mending import with_beliefs, with_more_waits, with_uploads
 from allocsim.cure.pairs import without_positions
 from allocsim.cure.pricing import grown, moves, overlap_lost, planner_of
 from allocsim.cure.room import Rigour
@@ -381,7 +381,7 @@ class _Search:
             plans = [planned(*row) for row in zip(planners, draft.document.plans, strict=True)]
         except AllocsimError:
             return None
-        mended = with_parts(draft.document, plans=plans)
+        mended = draft.document.with_parts(plans=plans)
         meeting = (pair for plan in mended.plans for one in spared for pair in meeting_in_place(plan, one))
         return draft, mended, self.holds(mended) and all(operand == result for operand, result in meeting)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.cure.changes import Change
-from allocsim.cure.mending import with_more_waits, with_parts
+from allocsim.cure.mending import with_more_waits
 from allocsim.cure.ranks import ranks
 from allocsim.cure.room import Room, rooms_of
 from allocsim.cure.waits import Ordered, Pair, covering
@@ -51,7 +51,7 @@ def built(draft: Draft) -> Document:
         if nbytes is not None:
             plan = replace(plan, arena=room.arena.astype(np.int32), offset=room.offset, nbytes=nbytes)  # noqa: PLW2901
         plans.append(plan)
-    made = with_parts(draft.document, plans=plans)
+    made = draft.document.with_parts(plans=plans)
     if not draft.replanned or made.session is None:
         return made
     place = {id(plan): index for index, plan in enumerate(made.plans)}

@@ -14,7 +14,7 @@ import numpy as np
 from allocsim.cure.changes import Change, Charges
 from allocsim.judge.violations import Violation
 from allocsim.liveness import lifetimes
-from allocsim.model import Document, Plan, Problem, Program
+from allocsim.model import Document, Plan, Problem
 from allocsim.programs.streams import with_waits
 
 
@@ -26,7 +26,7 @@ def with_more_waits(document: Document, waits: Iterable[Change]) -> Document:
     if not rows:
         return document
     programs = [with_waits(program, rows[n]) if n in rows else program for n, program in enumerate(document.programs)]
-    return with_parts(document, programs=programs)
+    return document.with_parts(programs=programs)
 
 
 def with_uploads(document: Document, uploads: Iterable[Change]) -> Document:
@@ -65,7 +65,7 @@ def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Cha
         plan if plan.problem is None else with_book(plan, problems[index_of_part(document.problems, plan.problem)])
         for plan in document.plans
     ]
-    return with_parts(document, problems=problems, plans=plans), made
+    return document.with_parts(problems=problems, plans=plans), made
 
 
 def with_book(plan: Plan, problem: Problem) -> Plan:
@@ -143,40 +143,6 @@ class _Beliefs:
             gaps=self.gaps,
             may_share=told[keep] if len(keep) else told,
         )
-
-
-def with_parts(
-    document: Document,
-    *,
-    programs: Sequence[Program] | None = None,
-    problems: Sequence[Problem] | None = None,
-    plans: Sequence[Plan] | None = None,
-) -> Document:
-    """Return the document with parts replaced, every reference between them kept right."""
-    new_programs = list(document.programs if programs is None else programs)
-    program_of = {id(old): new for old, new in zip(document.programs, new_programs, strict=True)}
-    new_problems = [
-        replace(new, program=program_of[id(old.program)])
-        for old, new in zip(document.problems, document.problems if problems is None else problems, strict=True)
-    ]
-    problem_of = {id(old): new for old, new in zip(document.problems, new_problems, strict=True)}
-    new_plans = [
-        replace(
-            new,
-            program=program_of[id(old.program)],
-            problem=None if old.problem is None else problem_of[id(old.problem)],
-        )
-        for old, new in zip(document.plans, document.plans if plans is None else plans, strict=True)
-    ]
-    plan_of = {id(old): new for old, new in zip(document.plans, new_plans, strict=True)}
-    session = document.session
-    if session is not None:
-        session = tuple(
-            replace(run, plan=plan_of[id(run.plan)], program=program_of[id(run.program)]) for run in session
-        )
-    return replace(
-        document, programs=tuple(new_programs), problems=tuple(new_problems), plans=tuple(new_plans), session=session
-    )
 
 
 def edges_of(document: Document, violations: Iterable[Violation]) -> dict[int, set[tuple[int, int]]]:

@@ -7,7 +7,7 @@ What this module does not see: files (`allocsim.document`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -132,6 +132,41 @@ class Document:
             plans=tuple(part for part in found if isinstance(part, Plan)),
             session=runs or None,
         )
+
+    def with_parts(
+        self,
+        *,
+        programs: Sequence[Program] | None = None,
+        problems: Sequence[Problem] | None = None,
+        plans: Sequence[Plan] | None = None,
+    ) -> "Document":
+        """Return the document with other parts in place of its own, one for each, every reference
+        between them kept right. What refers to nothing that is new stays itself.
+        """
+        program_of = dict(zip(map(id, self.programs), self.programs if programs is None else programs, strict=True))
+        problem_of = {
+            id(old): _referring(new, program=program_of[id(old.program)])
+            for old, new in zip(self.problems, self.problems if problems is None else problems, strict=True)
+        }
+        plan_of = {
+            id(old): _referring(new, program=program_of[id(old.program)], problem=problem_of.get(id(old.problem)))
+            for old, new in zip(self.plans, self.plans if plans is None else plans, strict=True)
+        }
+        session = self.session and tuple(
+            _referring(run, plan=plan_of[id(run.plan)], program=program_of[id(run.program)]) for run in self.session
+        )
+        return replace(
+            self,
+            programs=tuple(program_of.values()),
+            problems=tuple(problem_of.values()),
+            plans=tuple(plan_of.values()),
+            session=session,
+        )
+
+
+def _referring(part: Any, **to: Any) -> Any:
+    """Return a part that refers to others; itself where it does."""
+    return part if all(getattr(part, name) is other for name, other in to.items()) else replace(part, **to)
 
 
 def index_of(items: tuple[Any, ...], item: object) -> int:

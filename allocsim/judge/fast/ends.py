@@ -28,30 +28,15 @@ def has_ranges(document: Document) -> bool:
 
 def at_end(document: Document, end: str) -> Document:
     """Return the document with every ranged buffer as small, or as large, as it may be."""
-    programs = {id(program): _resized(program, end) for program in document.programs}
-    problems: dict[int, Any] = {}
-    for problem in document.problems:
-        program = programs[id(problem.program)]
-        nbytes = problem.nbytes if "nbytes" in problem.stated else program.buffers.nbytes
-        problems[id(problem)] = replace(problem, program=program, nbytes=nbytes)
-    plans = {
-        id(plan): replace(
-            plan,
-            program=programs[id(plan.program)],
-            problem=None if plan.problem is None else problems[id(plan.problem)],
-        )
-        for plan in document.plans
-    }
-    session = document.session
-    if session is not None:
-        session = tuple(replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)]) for run in session)
-    return replace(
-        document,
-        programs=tuple(programs[id(program)] for program in document.programs),
-        problems=tuple(problems[id(problem)] for problem in document.problems),
-        plans=tuple(plans[id(plan)] for plan in document.plans),
-        session=session,
-    )
+    programs = [_resized(program, end) for program in document.programs]
+    resized = {id(old): program for old, program in zip(document.programs, programs, strict=True)}
+    problems = [
+        problem
+        if "nbytes" in problem.stated
+        else replace(problem, program=resized[id(problem.program)], nbytes=resized[id(problem.program)].buffers.nbytes)
+        for problem in document.problems
+    ]
+    return document.with_parts(programs=programs, problems=problems)
 
 
 def _resized(program: Program, end: str) -> Program:
