@@ -29,11 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.collector import paused
 from allocsim.diagnostics import told
-from allocsim.document import dumps
 from allocsim.errors import AllocsimError, os_error_line
 from allocsim.files.gate import INPUT
 from allocsim.html_table import table_of
-from allocsim.judge import plain
 from allocsim.judge.fast import check
 from allocsim.judge.fast.facts import KindsTable
 from allocsim.judge.violations import Report, Violation
@@ -41,6 +39,7 @@ from allocsim.model import Document, Program
 from allocsim.opaque import UNASKED, ReplayAnswer, told_by_replay
 from allocsim.outcomes.examined import NOT_RUN, Examined, examination, unvouched
 from allocsim.outcomes.examined import as_json as examined_json
+from allocsim.outcomes.plain_report import plain_report
 from allocsim.systems import folder_format, load
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.evidence import load as load_evidence
@@ -198,8 +197,7 @@ class JudgeRules:
         """
         most = LISTED if self.limit is None else self.limit
         if self.plain:
-            record, kinds = plain.read(json.loads(dumps(document))), None if self.kinds is None else dict(self.kinds)
-            report = told(plain.judge(record, strict=self.strict, kinds=kinds, limit=most), document)
+            report = told(plain_report(document, strict=self.strict, kinds=self.kinds, limit=most), document)
             if report.count <= len(report.violations):
                 return report, report
             return report, told(self.listed(document), document)

@@ -15,19 +15,18 @@ cut away, so it is counted as not found, and not denied.
 What this module does not see: sentences, causes and cures.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 
-from allocsim.document import dumps
 from allocsim.errors import ModelError
-from allocsim.judge import plain
 from allocsim.judge.violations import Violation
 from allocsim.model import VIEW, Bools, Document, Program, Value
-from allocsim.reduction.cut import cut, owners
+from allocsim.model.session import index_of
+from allocsim.outcomes.plain_report import plain_report
+from allocsim.reduction.cut import KeptRows, cut_with_rows, owners
 
 WHOLE: Final = 4_000
 """Cost (`_cost`) up to which a document is judged again as it is: about 1,000 ops."""
@@ -38,10 +37,6 @@ CUT: Final = 4_000
 CUTTING: Final = 1_000
 """Rows that go through a cut in the time in which the plain judge goes through one."""
 
-COMPARED: Final = tuple(each.name for each in fields(Violation) if each.compare)
-PARTIAL: Final = {"bytes", "schedule", "hazards", "ends"}
-"""What a cut, or a bound on the pieces of a read, may change of a violation."""
-
 PROGRAM: Final = 40
 """Rows that the plain judge goes through in the time in which one program more is cut."""
 
@@ -51,15 +46,16 @@ REFUSED: Final = 20
 PER_ROW: Final = 4
 """Violations that the plain judge makes in the time in which it goes through a row."""
 
+COMPARED: Final = tuple(each.name for each in fields(Violation) if each.compare)
+PARTIAL: Final = {"bytes", "schedule", "hazards", "ends"}
+"""What a cut, or a bound on the pieces of a read, may change of a violation."""
+
 TABLES: Final = {
     **dict.fromkeys(("step", "op", "other_op", "want_op"), "ops"),
     **dict.fromkeys(("buffer", "other_buffer"), "buffers"),
     "value": "values",
 }
 """Field of a violation -> the table whose rows it counts, which a cut numbers anew."""
-
-MARK: Final = "number before the cut"
-"""Key of `meta`, into which no judge looks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +102,7 @@ def confirmation(
     """
 
     def judged(part: Document) -> tuple[Violation, ...]:
-        table = None if kinds is None else dict(kinds)
-        record = plain.read(json.loads(dumps(_with(part, {id(one): _bare(one) for one in part.programs}))))
-        return plain.judge(record, limit=1 << 62, kinds=table, strict=strict).violations
+        return plain_report(part, limit=1 << 62, kinds=kinds, strict=strict).violations
 
     if _cost(document, WHOLE) + max(count, len(listed)) // PER_ROW <= WHOLE:
         known = {_facts(record, partly=partly) for record in judged(document) for partly in (False, True)}
@@ -120,17 +114,16 @@ def confirmation(
     for record in others.values():
         if left <= 0:
             break
-        part = _cut(document, record)
-        cost = left + 1 if part is None else _cost(part, left) + _pairs(part) // PER_ROW
+        made = _cut(document, record)
+        cost = left + 1 if made is None else _cost(made[0], left) + _pairs(made[0]) // PER_ROW
         left -= each_cut
-        if part is None or cost > left + each_cut:
+        if made is None or cost > left + each_cut:
             left -= CUT // REFUSED
             continue
         left -= cost
         asked += 1
-        before = _numbers(part)
-        seen = (_facts(_as_before(one, *before), partly=True) for one in judged(part) if one.kind == record.kind)
-        found += _facts(record, partly=True) in seen
+        alike = (one for one in judged(made[0]) if one.kind == record.kind)
+        found += _facts(record, partly=True) in (_facts(_as_before(one, *made), partly=True) for one in alike)
     return Confirmation(listed=len(listed), asked=asked, found=found)
 
 
@@ -199,8 +192,10 @@ def _facts(record: Violation, *, partly: bool = False) -> tuple[Any, ...]:
     return (partly, *(getattr(record, name) for name in COMPARED if not (partly and name in PARTIAL)))
 
 
-def _cut(document: Document, record: Violation) -> Document | None:
-    """Return the part of a document that decides about a violation; None where it cannot be cut."""
+def _cut(document: Document, record: Violation) -> tuple[Document, tuple[KeptRows, ...]] | None:
+    """Return the part of a document that decides about a violation, and its rows; None where it
+    cannot be cut.
+    """
     counts = [len(program.buffers) for program in document.programs]
     abouts = {count: _about(count, record) for count in set(counts)}
     nears = {count: _near(document, about) for count, about in abouts.items()}
@@ -211,45 +206,10 @@ def _cut(document: Document, record: Violation) -> Document | None:
     ]
     kept = [_deciding(*each) for each in zip(document.programs, about, near, named, strict=True)]
     ops, operands, results = zip(*kept, strict=True)
-    marked = {id(each[0]): _marked(*each) for each in zip(document.programs, ops, near, strict=True)}
-    whole = _with(document, marked)
     try:
-        return cut(whole, ops=ops, operands=operands, results=results, buffers=_not_idle(document, near))
+        return cut_with_rows(document, ops=ops, operands=operands, results=results, buffers=_not_idle(document, near))
     except ModelError:
         return None
-
-
-def _with(document: Document, programs: Mapping[int, Program]) -> Document:
-    """Return a document with other programs, by the identity of its own, and no other `meta`."""
-    problems = {id(one): replace(one, program=programs[id(one.program)], meta={}) for one in document.problems}
-    plans = {
-        id(one): replace(
-            one,
-            program=programs[id(one.program)],
-            problem=None if one.problem is None else problems[id(one.problem)],
-            meta={},
-            slot_meta={},
-        )
-        for one in document.plans
-    }
-    session = document.session and tuple(
-        replace(run, plan=plans[id(run.plan)], program=programs[id(run.program)], meta={}) for run in document.session
-    )
-    return replace(
-        document,
-        programs=tuple(programs.values()),
-        problems=tuple(problems.values()),
-        plans=tuple(plans.values()),
-        session=session,
-        meta={},
-    )
-
-
-def _bare(program: Program) -> Program:
-    """Return a program without `meta`, which may be no JSON where no file was read."""
-    arenas = tuple(replace(arena, meta={}) for arena in program.arenas)
-    tables: dict[str, Any] = {name: replace(getattr(program, name), meta={}) for name in ("buffers", "values", "ops")}
-    return replace(program, arenas=arenas, meta={}, **tables)
 
 
 def _about(count: int, record: Violation) -> Bools:
@@ -314,41 +274,16 @@ def _not_idle(document: Document, near: Sequence[Bools]) -> list[Bools]:
     return [kept[len(close)] for close in near]
 
 
-def _marked(program: Program, ops: Bools, near: Bools) -> Program:
-    """Return a program with its number beside each op that stays, and the values and buffers that
-    may.
-    """
-    table, buffer = program.ops, program.values.buffer
-    named = np.concatenate([
-        table.operands[ops[owners(table.operand_starts)]],
-        table.results[ops[owners(table.result_starts)]],
-    ])  # fmt: skip
-    kept = near.copy()
-    kept[buffer[named]] = True
-    rows = {"ops": np.flatnonzero(ops), "values": np.unique(named), "buffers": np.flatnonzero(kept)}
-    meta = {name: {row: {MARK: row} for row in found.tolist()} for name, found in rows.items()}
-    return replace(program, **{name: replace(getattr(program, name), meta=meta[name]) for name in rows})
-
-
-def _numbers(part: Document) -> tuple[list[dict[str, dict[int, int]]], list[int]]:
-    """Return, for each program of a cut, the number before of each op, value and buffer; and which
-    program each run is of.
-    """
-    programs = {id(program): index for index, program in enumerate(part.programs)}
-    numbers = [
-        {name: {row: meta[MARK] for row, meta in getattr(program, name).meta.items()} for name in set(TABLES.values())}
-        for program in part.programs
-    ]
-    return numbers, [programs[id(run.program)] for run in part.runs]
-
-
-def _as_before(record: Violation, numbers: list[dict[str, dict[int, int]]], ran: list[int]) -> Violation:
+def _as_before(record: Violation, part: Document, rows: Sequence[KeptRows]) -> Violation:
     """Return a violation of a cut as the whole document numbers what it names."""
+    ran = [index_of(part.programs, run.program) for run in part.runs]
     own = record.program or 0
     other = own if record.other_run is None else ran[record.other_run]
     want = own if record.want_run is None else ran[record.want_run]
     whose = {"other_op": other, "other_buffer": other, "want_op": want}
-    found: dict[str, Any] = {
-        name: numbers[whose.get(name, own)][table].get(getattr(record, name)) for name, table in TABLES.items()
-    }
-    return replace(record, **found)
+
+    def before(name: str, table: str) -> int | None:
+        row, kept = getattr(record, name), getattr(rows[whose.get(name, own)], table)
+        return None if row is None or row >= len(kept) else int(kept[row])  # a step may lie behind all ops
+
+    return replace(record, **{name: before(name, table) for name, table in TABLES.items()})  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Cutting rows out of a document; the rest is renumbered densely and stays well-formed.
 
     smaller = cut(document, ops=masks)      # one mask for each program; None keeps everything
+    smaller, rows = cut_with_rows(...)      # and which rows they were of each table of each program
 
 What follows from leaving rows out
 ----------------------------------
@@ -49,6 +50,15 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRows:
+    """Which rows of the tables of a program stay, in order: int64, one for each row of the cut."""
+
+    ops: Int64s
+    values: Int64s
+    buffers: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Sliced:
     """A program that was cut, and where its rows went."""
 
@@ -56,6 +66,7 @@ class _Sliced:
     steps: Int64s
     """int64 (ops + 1,): how many ops before each step stay."""
     ops: Bools
+    values: Bools
     buffers: Bools
     places: Int64s
     """int64 (buffers,): new index of each buffer, -1 where it is gone."""
@@ -70,10 +81,16 @@ class _Sliced:
         return self.steps[np.minimum(times, last)] + np.maximum(times - last, 0)
 
 
-def cut(
+def cut(document: Document, **masks: Masks) -> Document | None:
+    """Return the document with the rows of the masks kept, as `cut_with_rows` does."""
+    made = cut_with_rows(document, **masks)
+    return None if made is None else made[0]
+
+
+def cut_with_rows(
     document: Document, *, ops: Masks = None, buffers: Masks = None, operands: Masks = None, results: Masks = None
-) -> Document | None:
-    """Return the document with the rows of the masks kept.
+) -> tuple[Document, tuple[KeptRows, ...]] | None:
+    """Return the document with the rows of the masks kept, and which these are of each program.
 
     The answer is None where a program would lose its last op.
 
@@ -112,7 +129,9 @@ def cut(
         _slice(program, rows, _mask(buffers, index, len(program.buffers)) & ~lost[index])
         for index, (program, rows) in enumerate(zip(programs, kept, strict=True))
     ]
-    return _rebuilt(document, sliced)
+    kept_rows = (tuple(map(np.flatnonzero, (each.ops, each.values, each.buffers))) for each in sliced)
+    rows = tuple(KeptRows(ops=ops, values=values, buffers=buffers) for ops, values, buffers in kept_rows)
+    return _rebuilt(document, sliced), rows
 
 
 def families(document: Document) -> list[list[int]]:
@@ -213,7 +232,8 @@ def _slice(program: Program, rows: _Rows, buffers: Bools) -> _Sliced:
         values=_values(values, kept_values, buffer_at),
         ops=_ops(table, rows, value_at, steps),
     )
-    return _Sliced(program=smaller, steps=steps, ops=rows.ops, buffers=buffers, places=np.where(buffers, buffer_at, -1))
+    places = np.where(buffers, buffer_at, -1)
+    return _Sliced(program=smaller, steps=steps, ops=rows.ops, values=kept_values, buffers=buffers, places=places)
 
 
 def _names(names: tuple[str, ...], kept: Bools) -> tuple[str, ...]:
