@@ -116,8 +116,8 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
             ],
         ),
         "R": _status(only_later(dossier.report), runs=len(dossier.runs))
-        if len(dossier.runs) > 1
-        else not_run | {"why": "one run"},
+        if len(dossier.runs) > 1 and evidence.document.session is not None
+        else not_run | {"why": "one run" if len(dossier.runs) == 1 else "no run after another over its memory"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems
         else not_run | {"why": "no belief to compare with"},

@@ -63,6 +63,14 @@ def test_each_detector_says_whether_it_ran_and_on_what():
     assert longer["L"] == {"status": "clean", "count": 0, "too_long": 1}
 
 
+def test_plans_beside_each_other_are_no_runs_after_each_other():
+    lies = plan(MADE, "x=0 a=64 b=128 c=0")
+    two = Document(programs=(MADE,), plans=(lies, lies))
+    told = judge(Evidence(document=two), cures=False).detectors["R"]
+    assert told == {"status": "not run", "count": None, "why": "no run after another over its memory"}
+    assert verdict(Run.of(lies), Run.of(lies)).detectors["R"] == {"status": "clean", "count": 0, "runs": 2}
+
+
 def test_a_document_without_runs_has_no_streams():
     told = judge(Evidence(document=Document(programs=()))).detectors
     assert told["H"] == {"status": "not run", "count": None, "why": "one stream"}
