@@ -28,7 +28,7 @@ from allocsim.model import GIVEN_BACK, Document, Program, Run
 
 PROPOSED: Final[dict[str, str]] = {
     # kind: what is wrong, in one clause
-    "lifetime": "the believed lifetime of a buffer leaves out an access",
+    "lifetime": "the planned lifetime of a buffer leaves out an access",
     "pair": "a pair is believed to share that may not",
     "pin": "nobody told the planner that the host reads a buffer",
     "size": "the believed size of a buffer is too small",

@@ -295,7 +295,7 @@ lifetime                   | C15 plan       | in_two_calls     | the last use wa
 lifetime                   | C05 plan       | only_host_missed | the host reads it, and the planner was told
 lifetime                   | C06 plan       | laid_by_host     | an access was left out; what is read was laid by the host in this run
 lifetime                   | C02 plan       | lost_view        | the last use was computed too early: the use missed last is a view's
-lifetime                   | C01 plan       |                  | the believed lifetime leaves out an access
+lifetime                   | C01 plan       |                  | the planned lifetime of a buffer leaves out an access
 upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads
 upload, late               | C07 caller     | taken_by_another | what was laid or made there was taken by a run of another program
 upload                     | C06 caller     | counted_on       | an upload was left out, and what an earlier run laid is gone

@@ -227,7 +227,7 @@ CASES = (
         writer="copy",
     ),
     Planted(
-        row="the believed lifetime leaves out an access",
+        row="the planned lifetime of a buffer leaves out an access",
         document=late("x=0 y=0", "x = host.write; y = f x; host.read y", x=(0, 1)),
         class_="C01",
         fault="plan",
@@ -299,7 +299,7 @@ CASES = (
         belief="the belief lets another buffer take a over in place, which is not permitted",
     ),
     Planted(
-        row="the believed lifetime leaves out an access",
+        row="the planned lifetime of a buffer leaves out an access",
         document=late("a=0 b=0", "x = host.write; a b = f x; host.read a", b=(1, 1)),
         class_="C01",
         fault="plan",
@@ -315,7 +315,7 @@ CASES = (
         reader="copy",
     ),
     Planted(
-        row="the believed lifetime leaves out an access",
+        row="the planned lifetime of a buffer leaves out an access",
         document=late(b=(4, 5)),
         class_="C01",
         fault="plan",
@@ -408,7 +408,7 @@ CASES = (
         belief=GONE.format(4, "h"),
     ),
     Planted(
-        row="the believed lifetime leaves out an access",
+        row="the planned lifetime of a buffer leaves out an access",
         document=late(a=(1, 2)),
         class_="C01",
         fault="plan",
@@ -451,7 +451,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="the believed lifetime leaves out an access",
+        row="the planned lifetime of a buffer leaves out an access",
         document=late("a=0 b=32", a=(1, 2)),
         class_="C01",
         fault="plan",
@@ -608,7 +608,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="the believed lifetime leaves out an access",
+        row="the planned lifetime of a buffer leaves out an access",
         document=apart(LATE, a=(1, 2)),
         class_="C01",
         fault="plan",
