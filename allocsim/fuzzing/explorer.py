@@ -34,6 +34,11 @@ from allocsim.judge.violations import KINDS
 LATE: Final = "did not answer in time once, and did when it was asked again"
 """What is noted of a target beside its answers."""
 
+UNSTEADY: Final = 4
+"""How many times as many CPU seconds the same work may take where other work runs beside: a turn of
+an empty loop took from 15 to 60 ns on one machine within an hour.
+"""
+
 ALONE: Final = {*CHANGED, HISTORY, UNKNOWN}
 """Causes that were found with fresh processes."""
 
@@ -205,9 +210,10 @@ def of_history(
 
     Where no sequence of questions shows another answer than alone, the finding says so; and where
     the time was up (`until`) before all were tried. An answer that came late once and is not late
-    again is no finding but something noted (`LATE`): the planner may have compiled itself. So is an
-    answer for which a target had no more memory that keeps more at every call (`KEEPS`): how soon
-    it has none is a limit of the campaign's, and alone it answers.
+    again is no finding but something noted (`LATE`): the planner may have compiled itself. So is
+    one that takes `1 / UNSTEADY` of the limit alone: it may be late after anything. So is an answer
+    for which a target had no more memory that keeps more at every call (`KEEPS`): how soon it has
+    none is a limit of the campaign's, and alone it answers.
     """
     before = until_case(examiner.histories, finding.case)
     late = finding.cause == HANGS
@@ -223,6 +229,8 @@ def of_history(
             if first.late:
                 return finding
             before = [*before, (finding.case, False)]  # in time once, and not when it is asked again
+        if first.seconds * UNSTEADY > asker.target.seconds:
+            return finding_of(NOTED, (LATE, f"the target {LATE}"), finding.case, Answer())
     else:
         asker.renew()
         if examiner.find(finding.case, finding.breaks) is not None:

@@ -9,10 +9,12 @@ from collections import Counter
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from allocsim import check
+from allocsim.allocators import ALLOCATORS
 from allocsim.document import read
 from allocsim.errors import ClusterError, OutputError, PlannerError
 from allocsim.files import write_atomic
@@ -32,10 +34,15 @@ from allocsim.fuzzing import (
 )
 from allocsim.fuzzing import corpus as corpora
 from allocsim.fuzzing.cluster import go_through
-from allocsim.fuzzing.explorer import LATE
+from allocsim.fuzzing.examination import finding_of
+from allocsim.fuzzing.explorer import LATE, of_history
+from allocsim.fuzzing.fuzz_case import Answer, Failure, FuzzCase
 from allocsim.fuzzing.history import HISTORY
 from allocsim.fuzzing.tally import BY_NUMBER
 from allocsim.judge.fast import defects
+from repro.small.words import program
+
+MADE = program("x = host.write; a = f x; host.read a")
 
 ROOT = Path(__file__).parents[3]
 LINE = next(
@@ -67,6 +74,34 @@ def test_an_answer_that_is_late_once_is_noted_and_no_finding():
 
     assert (causes, notes) == (set(), {LATE})
     assert noted[LATE] > 0
+
+
+class Child:
+    """A target that is late after another question, and needs `seconds` of the limit of 8 alone."""
+
+    target = Target(name="bad_planners:good", seconds=8)
+    noted = frozenset()
+
+    def __init__(self, seconds):
+        self.alone = Answer(plan=ALLOCATORS["reference"].plan(MADE), seconds=seconds)
+
+    def renew(self):
+        pass
+
+    def ask(self, cases, **_):
+        return [Answer(failure=Failure(kind="hangs", words="no answer in 8 s"))] if len(cases) > 1 else [self.alone]
+
+    def warmed(self, before, case):
+        return self.ask([*before, case])[-1]
+
+
+@pytest.mark.parametrize(("seconds", "cause"), [(1.9, HISTORY), (2.1, LATE)])
+def test_what_takes_a_quarter_of_the_limit_alone_may_be_late_after_anything(seconds, cause):
+    case, other = FuzzCase(program=MADE), FuzzCase(program=replace(MADE, name="other"))
+    child = Child(seconds)
+    said = finding_of("answers", ("hangs", "no answer in 8 s"), case, Answer())
+    examiner = SimpleNamespace(histories=[((other, False), (case, False))])
+    assert of_history(said, child, examiner, ()).cause == cause
 
 
 def test_a_planner_that_is_late_again_hangs():
