@@ -23,7 +23,7 @@ from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
 from allocsim.fuzzing.fuzz_case import HANGS, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANGED, HISTORY, UNKNOWN, after, after_all_is_compiled, alike, alone, sequence
-from allocsim.fuzzing.properties import asked_of
+from allocsim.fuzzing.properties import Why, asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
@@ -229,14 +229,12 @@ def of_history(
             if first.late:
                 return finding
             before = [*before, (finding.case, False)]  # in time once, and not when it is asked again
-        if first.seconds * UNSTEADY > asker.target.seconds:
-            return finding_of(NOTED, (LATE, f"the target {LATE}"), finding.case, Answer())
     else:
         asker.renew()
         if examiner.find(finding.case, finding.breaks) is not None:
             return finding
-    if finding.cause == "memory" and (KEEPS in asker.noted or any(other.cause == KEEPS for other in known)):
-        return finding_of(NOTED, (KEEPS, f"the target {KEEPS}, until it had no more"), finding.case, Answer())
+    if why := _noted_alone(finding.cause, first, asker, known):
+        return finding_of(NOTED, why, finding.case, Answer())
     joined = next((other for other in known if other.cause == HISTORY), None)
     if joined is not None:
         return joined
@@ -252,6 +250,15 @@ def of_history(
     words = WORDS[HISTORY].format(len(found)) + f"; after them: {finding.message}"
     made = finding_of("deterministic", (HISTORY, words), finding.case, other)
     return replace(made, before=found, reduced=True, origin=finding.origin)
+
+
+def _noted_alone(cause: str, first: Answer, asker: Asker, known: Iterable[BrokenProperty]) -> Why | None:
+    """Return what is noted of a failure that a fresh process does not show, if that is no fault."""
+    if cause == "memory" and (KEEPS in asker.noted or any(other.cause == KEEPS for other in known)):
+        return KEEPS, f"the target {KEEPS}, until it had no more"
+    if cause == HANGS and first.seconds * UNSTEADY > asker.target.seconds:
+        return LATE, f"the target {LATE}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
