@@ -17,18 +17,20 @@ _unliteral: Any = types.unliteral
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(*signature: str, allocates: bool = True) -> Callable[[Function], Function]:
+def compiled(*signature: str, allocates: bool = True, part: bool = False) -> Callable[[Function], Function]:
     """Return a decorator that compiles a function, for one signature if given (recursive functions
     need it).
 
     One that allocates no array can do without counting references, since its caller holds them all
-    meanwhile.
+    meanwhile. A `part` is called by compiled code of its module alone: it has no entry for Python,
+    and is kept on disk in what calls it.
     """
     options: dict[str, Any] = {"error_model": "numpy", "_nrt": allocates}
+    options |= {"no_cpython_wrapper": part, "no_cfunc_wrapper": part}
 
     def decorate(function: Function) -> Function:
         try:
-            dispatcher: Any = _njit(*signature, cache=True, **options)(function)
+            dispatcher: Any = _njit(*signature, cache=not part, **options)(function)
         except RuntimeError:  # numba found no folder to write to
             dispatcher = _njit(*signature, **options)(function)
         dispatcher.get_call_template = partial(_for_any_number, dispatcher.get_call_template)

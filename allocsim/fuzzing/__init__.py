@@ -34,8 +34,8 @@ function of what it is given; tallies add up, and of two findings with one `key`
 the other is kept.
 
 Programs are made in two ways: from small `program_recipes`, carried out in Python, which have
-everything a program can have (`strategies` draws them with Hypothesis); see `sources` for the rest.
-Neither knows any planner.
+everything a program can have (`strategies` draws them with Hypothesis), and by compiled
+`program_steps`, which `bulk` and `exhaustive` choose. Neither knows any planner.
 
 What this package does not see: the engine. Whoever has one passes `execute`, a function from a plan
 to what differs.

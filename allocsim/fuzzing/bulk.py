@@ -22,7 +22,7 @@ import numpy as np
 from allocsim.allocators import pin_all
 from allocsim.fuzzing.batch import Batch, join
 from allocsim.fuzzing.fuzz_case import FuzzCase
-from allocsim.fuzzing.program_tables import ProgramTables
+from allocsim.fuzzing.program_tables import CODES, WEIGHTS, ProgramTables
 from allocsim.fuzzing.scaling import ALIGNMENTS, BUFFERS, aligned, factors, repeated, shift_of, stretched
 from allocsim.fuzzing.told_constraints import freed, gapped, telling
 from allocsim.model import Arena, Problem, Program
@@ -45,12 +45,6 @@ LONGEST: Final = 12
 
 EMPTY: Final = 8
 """Of the programs that would be made of one code, one in so many is made of none."""
-
-WEIGHTS: Final = {
-    "COMPUTE_ONE": 14, "COMPUTE_TWO": 14, "MUTATE": 8, "VIEW": 14, "UPLOAD": 6, "DOWNLOAD": 5, "SEVERAL": 5, "WORKSPACE": 4,
-    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1, "GATHER": 3, "PASS_ON": 3,
-}  # fmt: skip
-"""How often each action is drawn, in the order of `bulk_kernel`."""
 
 
 def all_pinned(program: Program) -> FuzzCase:
@@ -175,8 +169,6 @@ def batches(seed: int, chunk: int, count: int, *, runnable: bool = False) -> Ite
 
 def batch_of(rng: np.random.Generator, size: int, *, capped: bool = False, runnable: bool = False) -> Batch:
     """Return `size` programs drawn from a generator."""
-    from allocsim.fuzzing.bulk_kernel import CODES  # noqa: PLC0415 - numba
-
     many, streams = int(rng.integers(1, 4)), int(rng.integers(2, 4)) if rng.random() < 0.25 else 1
     alignments = rng.choice([4 if runnable else 1, 4, 8, 32], many).tolist()
     weights = np.array(list(WEIGHTS.values()), dtype=np.float64)
@@ -214,11 +206,9 @@ def longer(rng: np.random.Generator, batch: Batch) -> Batch:
 def assembled(
     programs: Sequence[Sequence[tuple[int, ...]]], alignments: Sequence[int], *, uniform: bool, runnable: bool
 ) -> Batch:
-    """Return the programs that lists of codes make (rows of `bulk_kernel.CODES`), on one stream, in
+    """Return the programs that lists of codes make (`program_tables.CODES`), on one stream, in
     unbounded arenas of these alignments.
     """
-    from allocsim.fuzzing.bulk_kernel import CODES  # noqa: PLC0415 - numba
-
     lengths = np.array([len(codes) for codes in programs], dtype=np.int64)
     table = np.zeros((len(programs), int(lengths.max(initial=1)), len(CODES)), dtype=np.int64)
     for row, codes in zip(table, programs, strict=True):
@@ -237,10 +227,10 @@ def _assembled(
     uniform: bool,
     runnable: bool,
 ) -> Batch:
-    from allocsim.fuzzing.bulk_kernel import assemble, room  # noqa: PLC0415 - numba
+    from allocsim.fuzzing.program_steps import assemble  # noqa: PLC0415 - numba
 
     tables = ProgramTables.room(len(lengths))
-    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, tables, room())
+    assemble(codes, lengths, np.array(alignments, dtype=np.int64), streams, uniform, runnable, *tables)
     arenas = [
         Arena(name=f"a{index}", alignment=alignment, capacity=capacity)
         for index, (alignment, capacity) in enumerate(zip(alignments, capacities, strict=True))

@@ -64,18 +64,18 @@ class Odometer:
 
     def skip(self, count: int) -> int:
         """Go past so many programs; return how many there were."""
-        return self._go(count, self._tables, write=False)
+        return self._go(count, self._tables, keep=False)
 
     def batch(self, count: int) -> Batch | None:
         """Return the next programs, at most `count`, as a batch; None where there are no more."""
         tables = ProgramTables.room(count, rows=self.ops + 1)
-        found = self._go(count, tables, write=True)
+        found = self._go(count, tables, keep=True)
         return tables.batch(found, arenas=ARENAS) if found else None
 
-    def _go(self, count: int, tables: ProgramTables, *, write: bool) -> int:
-        from allocsim.fuzzing.exhaustive_kernel import enumerate_programs  # noqa: PLC0415 - numba
+    def _go(self, count: int, tables: ProgramTables, *, keep: bool) -> int:
+        from allocsim.fuzzing.program_steps import enumerate_programs  # noqa: PLC0415 - numba
 
-        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, write, tables))
+        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, keep, *tables))
 
 
 def total(ops: int) -> int:

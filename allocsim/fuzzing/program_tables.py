@@ -1,8 +1,8 @@
-"""Tables that compiled generators fill with many small programs, and the batch they make.
+"""Tables that compiled steps fill with many small programs, and the batch they make.
 
-A row of each table is a row of the model, in order, programs one after another; indices in them
-count within their program. `ProgramTables.batch` makes the columns of one program of them all. All
-values are f32, all layouts have at most two dimensions.
+A row of each table is a row of the model, in order, programs one after another; what names a row
+names it among all. `ProgramTables.batch` makes the columns of one program of them all. All values
+are f32, all layouts have at most two dimensions.
 
 What this module does not see: what the programs do.
 """
@@ -49,8 +49,6 @@ KINDS: Final = (
 `neg`, `add`, `maximum` and `minimum` are kernels of the engine too, element by element; what
 declares every pair of equal layout is a `neg` or an `add`, which ggml's list allows in place."""
 
-WRITE, READ, LOOK, NEG, ADD, MAXIMUM, MINIMUM, SPLIT, SCRATCH, FOREIGN, STORE, MERGE, HAND_ON = range(len(KINDS))
-
 MOST: Final = 64
 """Rows of any table that one program may have."""
 
@@ -60,44 +58,60 @@ ITEM: Final = 4
 _NAMES: Final = {stem: np.array([f"{stem}{n}" for n in range(MOST)], dtype=object) for stem in "bvo"}
 
 
+WEIGHTS: Final = {
+    "COMPUTE_ONE": 14, "COMPUTE_TWO": 14, "MUTATE": 8, "VIEW": 14, "UPLOAD": 6, "DOWNLOAD": 5, "SEVERAL": 5, "WORKSPACE": 4,
+    "UNKNOWN": 3, "PERSIST": 4, "UNUSED": 1, "GATHER": 3, "PASS_ON": 3,
+}  # fmt: skip
+"""The actions that a code may choose, and how often each is drawn."""
+
+CODES: Final = {
+    "action": len(WEIGHTS), "i": 8, "j": 8, "k": 8, "operands": 2, "arena": 6, "alignment": 8, "stream": 1, "twin": 6, "flag": 2,
+}  # fmt: skip
+"""Columns of a code, and how many ways Hypothesis draws of each: the action; what it reads first
+and second; its variant (pairs declared, or how much of a view); one operand or two; the arena and
+alignment of its buffer; its stream; arena and alignment of a second buffer; a twofold choice of
+some actions.
+"""
+
 BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
-"""Columns of `ProgramTables.starts`: its tables, in their order."""
+"""Tables of `ProgramTables`."""
+
+HOME, OFFSET, RANK, FIRST, SIZE, BY_OP, LOST, COVERS = range(8)
+"""Columns of a value."""
+
+ROLE, WRITTEN = 3, 4
+"""Columns of a buffer."""
+
+END, PROGRAM, SINCE = range(3)
+"""Rows of `ProgramTables.at`."""
 
 
 class ProgramTables(NamedTuple):
-    """Room for `programs` programs, as compiled loops take it: at most `MOST` rows a table."""
+    """Room for `programs` programs, as compiled loops take it."""
 
-    buffers: Int64s
-    """(n, 4): elements, arena, alignment, role."""
-    values: Int64s
-    """(n, 3): buffer, offset in elements, dimensions."""
-    dims: Int64s
-    """(n, 2): length, stride in elements."""
-    ops: Int64s
-    """(n, 6): kind, declares?, stream, operands, results, pairs."""
-    operands: Int64s
-    results: Int64s
-    pairs: Int64s
-    """(n, 2): operand position, result position."""
+    rows: Int64s
+    """(7, n, 8): by table its rows, of which each has as many columns as it needs.
+
+    * buffer: elements, arena, alignment, role, which elements were written (as bits);
+    * value: buffer, offset in elements, dimensions, the first of its dims, elements, whether an op
+      made it, whether it was written over since, which elements of its buffer it covers (as bits);
+    * dim: length, stride in elements;
+    * op: kind, declares?, stream, operands, results, pairs;
+    * operand and result: value;
+    * pair: operand position, result position.
+    """
+    at: Int64s
+    """(3, 7): where the rows of each table end, and where they did when the program that is made
+    was begun, and when its last op was added."""
     starts: Int64s
     """(programs + 1, 7): where the rows of each program begin, table by table."""
 
     @classmethod
     def room(cls, programs: int, *, rows: int = MOST) -> "ProgramTables":
-        """Return empty tables for programs of at most so many rows in any table."""
-        room = programs * rows
-
-        def table(*width: int) -> Int64s:
-            return np.empty((room, *width), dtype=np.int64)
-
+        """Return empty tables for programs of at most so many buffers, values and ops each."""
         return cls(
-            buffers=table(4),
-            values=table(3),
-            dims=np.empty((2 * room, 2), dtype=np.int64),
-            ops=table(6),
-            operands=np.empty(3 * room, dtype=np.int64),
-            results=np.empty(2 * room, dtype=np.int64),
-            pairs=np.empty((2 * room, 2), dtype=np.int64),
+            rows=np.empty((7, 3 * programs * rows, 8), dtype=np.int64),
+            at=np.zeros((3, 7), dtype=np.int64),
             starts=np.zeros((programs + 1, 7), dtype=np.int64),
         )
 
@@ -115,7 +129,7 @@ class ProgramTables(NamedTuple):
         owner_b, owner_v, owner_o = (
             np.repeat(np.arange(programs), np.diff(column)) for column in (buffer_starts, value_starts, op_starts)
         )
-        buffers, values, ops = self.buffers[:b], self.values[:v], self.ops[:o]
+        buffers, values, ops = self.rows[BUFFER, :b], self.rows[VALUE, :v], self.rows[OP, :o]
         counts = ops[:, 3:6]
         stream = ops[:, 2].astype(np.int32)
         waits = (
@@ -125,7 +139,6 @@ class ProgramTables(NamedTuple):
         )
         waiting = np.zeros(o, dtype=np.int64)
         waiting[waits + 1] = 1
-        per_op = np.repeat(value_starts[owner_o], counts[:, 0]), np.repeat(value_starts[owner_o], counts[:, 1])
         program = trusted(
             Program,
             meta={},
@@ -137,11 +150,11 @@ class ProgramTables(NamedTuple):
             buffers=trusted(
                 Buffers,
                 meta={},
-                names=_names("b", buffer_starts, owner_b, buffers[:, 3] >= 2),
+                names=_names("b", buffer_starts, owner_b, buffers[:, ROLE] >= 2),
                 nbytes=buffers[:, 0] * ITEM,
                 alignment=buffers[:, 2].copy(),
                 arena=(buffers[:, 1] + owner_b * len(arenas)).astype(np.int32),
-                role=buffers[:, 3].astype(np.int8),
+                role=buffers[:, ROLE].astype(np.int8),
                 read_only=np.zeros(b, dtype=np.bool_),
                 nbytes_range={},
             ),
@@ -149,12 +162,12 @@ class ProgramTables(NamedTuple):
                 Values,
                 meta={},
                 names=_names("v", value_starts, owner_v),
-                buffer=(values[:, 0] + buffer_starts[owner_v]).astype(np.int32),
+                buffer=values[:, HOME].astype(np.int32),
                 dtype=np.full(v, DTYPE_CODES["f32"], dtype=np.int8),
-                offset=values[:, 1] * ITEM,
-                dim_starts=_starts(values[:, 2]),
-                shape=self.dims[:d, 0].copy(),
-                strides=self.dims[:d, 1] * ITEM,
+                offset=values[:, OFFSET] * ITEM,
+                dim_starts=_starts(values[:, RANK]),
+                shape=self.rows[DIM, :d, 0].copy(),
+                strides=self.rows[DIM, :d, 1] * ITEM,
                 bit_offset=np.zeros(v, dtype=np.uint8),
             ),
             ops=trusted(
@@ -164,11 +177,11 @@ class ProgramTables(NamedTuple):
                 kinds=KINDS,
                 kind=ops[:, 0].astype(np.int32),
                 operand_starts=_starts(counts[:, 0]),
-                operands=(self.operands[:x] + per_op[0]).astype(np.int32),
+                operands=self.rows[OPERAND, :x, 0].astype(np.int32),
                 result_starts=_starts(counts[:, 1]),
-                results=(self.results[:r] + per_op[1]).astype(np.int32),
+                results=self.rows[RESULT, :r, 0].astype(np.int32),
                 in_place_starts=_starts(counts[:, 2]),
-                in_place=self.pairs[:p].astype(np.int32),
+                in_place=self.rows[PAIR, :p, :2].astype(np.int32),
                 in_place_strength=np.zeros(p, dtype=np.uint8),
                 in_place_known=ops[:, 1] > 0,
                 stream=stream,

@@ -39,6 +39,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.fuzzing.batch import changed
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
 from allocsim.fuzzing.program_recipes import ACTIONS, WIDE, Recipe, assemble
+from allocsim.fuzzing.program_tables import CODES, WEIGHTS
 from allocsim.fuzzing.scaling import grown, in_list_order
 from allocsim.fuzzing.sketch import Choices, Sketch
 from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
@@ -191,7 +192,7 @@ def _assembled(
 
 def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
     """Draw programs that the engine has kernels for, element by element, of bulk mode's codes."""
-    from allocsim.fuzzing.bulk import WEIGHTS, assembled  # noqa: PLC0415 - numba
+    from allocsim.fuzzing.bulk import assembled  # noqa: PLC0415 - numba
 
     actions = [action for action, weight in enumerate(WEIGHTS.values()) for _ in range(weight)]
     code = st.builds(_code, st.sampled_from(actions), *NUMBERS)
@@ -206,13 +207,9 @@ def runnable_programs(*, max_ops: int = 12) -> Strategy[Program]:
 
 
 def _code(action: int, reads: tuple[int, int, int], others: tuple[int, int, int], rest: int) -> tuple[int, ...]:
-    """Return a row of codes (`bulk_kernel`)."""
+    """Return a code (`program_tables.CODES`)."""
     choices = Choices(reads[2] + 4 * others[2] + 16 * rest)
-    return (action, *reads[:2], others[0], *(choices.draw(ways) for ways in WAYS))
-
-
-WAYS: Final = (2, 6, 8, 1, 6, 2)
-"""Ways that are drawn of the columns of codes behind the fourth."""
+    return (action, *reads[:2], others[0], *(choices.draw(ways) for ways in [*CODES.values()][4:]))
 
 
 @st.composite
