@@ -64,18 +64,19 @@ class Odometer:
 
     def skip(self, count: int) -> int:
         """Go past so many programs; return how many there were."""
-        return self._go(count, self._tables, keep=False)
+        return self._go(count, keep=False)
 
     def batch(self, count: int) -> Batch | None:
         """Return the next programs, at most `count`, as a batch; None where there are no more."""
-        tables = ProgramTables.room(count, rows=self.ops + 1)
-        found = self._go(count, tables, keep=True)
-        return tables.batch(found, arenas=ARENAS) if found else None
+        if len(self._tables.starts) <= count:
+            self._tables = ProgramTables.room(count, rows=self.ops + 1)
+        found = self._go(count, keep=True)
+        return self._tables.batch(found, arenas=ARENAS) if found else None
 
-    def _go(self, count: int, tables: ProgramTables, *, keep: bool) -> int:
+    def _go(self, count: int, *, keep: bool) -> int:
         from allocsim.fuzzing.program_steps import enumerate_programs  # noqa: PLC0415 - numba
 
-        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, keep, *tables))
+        return int(enumerate_programs(self.ops, count, self.digits, self.radix, self.cursor, keep, *self._tables))
 
 
 def total(ops: int) -> int:

@@ -23,19 +23,24 @@ import numpy as np
 
 from allocsim.allocators.compiling import compiled
 from allocsim.fuzzing.program_tables import (
+    ALIGNMENT,
     BUFFER,
     BY_OP,
+    COLUMNS,
     COVERS,
     DIM,
+    ELEMENTS,
     END,
     FIRST,
     HOME,
     KINDS,
+    LENGTH,
     LOST,
     MOST,
     OFFSET,
     OP,
     OPERAND,
+    OPERANDS,
     PAIR,
     PROGRAM,
     RANK,
@@ -43,6 +48,8 @@ from allocsim.fuzzing.program_tables import (
     ROLE,
     SINCE,
     SIZE,
+    STREAM,
+    STRIDE,
     VALUE,
     WEIGHTS,
     WRITTEN,
@@ -75,15 +82,16 @@ def begin(at: Int64s, starts: Int64s, program: int) -> None:
 @compiled(allocates=False, part=True)
 def put(rows: Int64s, at: Int64s, table: int, left: int, right: int) -> None:
     """Add a row of two columns to a table, or of one."""
-    rows[table, at[END, table], 0], rows[table, at[END, table], 1] = left, right
+    column = COLUMNS[table]
+    rows[at[END, table], column], rows[at[END, table], column + 1] = left, right
     at[END, table] += 1
 
 
 @compiled(allocates=False, part=True)
 def put_dims(rows: Int64s, at: Int64s, value: int) -> None:
     """Lay out what is added next as a value is."""
-    for dim in range(rows[VALUE, value, FIRST], rows[VALUE, value, FIRST] + rows[VALUE, value, RANK]):
-        put(rows, at, DIM, rows[DIM, dim, 0], rows[DIM, dim, 1])
+    for dim in range(rows[value, FIRST], rows[value, FIRST] + rows[value, RANK]):
+        put(rows, at, DIM, rows[dim, LENGTH], rows[dim, STRIDE])
 
 
 @compiled(allocates=False, part=True)
@@ -91,17 +99,17 @@ def put_packed(rows: Int64s, at: Int64s, value: int) -> None:
     """Give what is added next the shape of a value, without gaps."""
     put_dims(rows, at, value)
     stride = 1
-    for back in range(rows[VALUE, value, RANK]):
+    for back in range(rows[value, RANK]):
         dim = at[END, DIM] - 1 - back
-        rows[DIM, dim, 1] = stride
-        stride *= rows[DIM, dim, 0]
+        rows[dim, STRIDE] = stride
+        stride *= rows[dim, LENGTH]
 
 
 @compiled(allocates=False, part=True)
 def add_buffer(rows: Int64s, at: Int64s, size: int, arena: int, alignment: int, role: int) -> int:  # noqa: PLR0917 - compiled
     """Add a buffer; return its row."""
     row = at[END, BUFFER]
-    rows[BUFFER, row, 2], rows[BUFFER, row, ROLE], rows[BUFFER, row, WRITTEN] = alignment, role, 0
+    rows[row, ALIGNMENT], rows[row, ROLE], rows[row, WRITTEN] = alignment, role, 0
     put(rows, at, BUFFER, size, arena)
     return int(row)
 
@@ -110,10 +118,10 @@ def add_buffer(rows: Int64s, at: Int64s, size: int, arena: int, alignment: int, 
 def add_value(rows: Int64s, at: Int64s, buffer: int, offset: int, rank: int, by_op: int) -> int:  # noqa: PLR0917 - compiled
     """Add a value of the last `rank` dims; return its row."""
     row, dim = at[END, VALUE], at[END, DIM] - rank
-    rows[VALUE, row, RANK], rows[VALUE, row, FIRST] = rank, dim
-    rows[VALUE, row, BY_OP], rows[VALUE, row, LOST] = by_op, 0
-    rows[VALUE, row, COVERS] = covered(rows, dim, rank, offset)
-    rows[VALUE, row, SIZE] = rows[DIM, dim, 0] * (rows[DIM, dim + 1, 0] if rank == 2 else 1)
+    rows[row, RANK], rows[row, FIRST] = rank, dim
+    rows[row, BY_OP], rows[row, LOST] = by_op, 0
+    rows[row, COVERS] = covered(rows, dim, rank, offset)
+    rows[row, SIZE] = rows[dim, LENGTH] * (rows[dim + 1, LENGTH] if rank == 2 else 1)
     put(rows, at, VALUE, buffer, offset)
     return int(row)
 
@@ -123,11 +131,11 @@ def add_result(rows: Int64s, at: Int64s, buffer: int, offset: int, rank: int, by
     """Add a value that the next op makes, or sees; what it writes over can be read no more."""
     row = add_value(rows, at, buffer, offset, rank, by_op)
     put(rows, at, RESULT, row, 0)
-    covers = rows[VALUE, row, COVERS] * by_op
+    covers = rows[row, COVERS] * by_op
     for other in range(at[PROGRAM, VALUE], row):
-        if rows[VALUE, other, BY_OP] and rows[VALUE, other, HOME] == buffer and rows[VALUE, other, COVERS] & covers:
-            rows[VALUE, other, LOST] = 1
-    rows[BUFFER, buffer, WRITTEN] |= covers
+        if rows[other, BY_OP] and rows[other, HOME] == buffer and rows[other, COVERS] & covers:
+            rows[other, LOST] = 1
+    rows[buffer, WRITTEN] |= covers
     return row
 
 
@@ -140,9 +148,9 @@ def add_op(rows: Int64s, at: Int64s, kind: int, first: int, second: int, stream:
         if operand != NONE:
             put(rows, at, OPERAND, operand, 0)
     row = at[END, OP]
-    rows[OP, row, 2] = stream
+    rows[row, STREAM] = stream
     for place, table in enumerate((OPERAND, RESULT, PAIR)):
-        rows[OP, row, 3 + place] = at[END, table] - at[SINCE, table]
+        rows[row, OPERANDS + place] = at[END, table] - at[SINCE, table]
         at[SINCE, table] = at[END, table]
     put(rows, at, OP, kind, known)
 
@@ -164,9 +172,9 @@ def upload(rows: Int64s, at: Int64s, length: int, rank: int, arena: int, alignme
 def covered(rows: Int64s, first: int, rank: int, offset: int) -> int:
     """Return the elements of its buffer that a layout covers, as bits."""
     mask, last = 0, first + rank - 1
-    for i in range(rows[DIM, first, 0] if rank == 2 else 1):
-        for j in range(rows[DIM, last, 0]):
-            mask |= 1 << (offset + i * rows[DIM, first, 1] + j * rows[DIM, last, 1])
+    for i in range(rows[first, LENGTH] if rank == 2 else 1):
+        for j in range(rows[last, LENGTH]):
+            mask |= 1 << (offset + i * rows[first, STRIDE] + j * rows[last, STRIDE])
     return mask
 
 
@@ -183,12 +191,12 @@ def bits(mask: int) -> int:
 @compiled(allocates=False, part=True)
 def alike(rows: Int64s, value: int, other: int, strides: bool) -> bool:  # noqa: FBT001 - compiled
     """Return whether two shapes are equal, and, if asked, the strides that matter."""
-    if rows[VALUE, value, RANK] != rows[VALUE, other, RANK]:
+    if rows[value, RANK] != rows[other, RANK]:
         return False
-    for axis in range(rows[VALUE, value, RANK]):
-        mine, its = rows[VALUE, value, FIRST] + axis, rows[VALUE, other, FIRST] + axis
-        length = rows[DIM, mine, 0]
-        if length != rows[DIM, its, 0] or (strides and length > 1 and rows[DIM, mine, 1] != rows[DIM, its, 1]):
+    for axis in range(rows[value, RANK]):
+        mine, its = rows[value, FIRST] + axis, rows[other, FIRST] + axis
+        length = rows[mine, LENGTH]
+        if length != rows[its, LENGTH] or (strides and length > 1 and rows[mine, STRIDE] != rows[its, STRIDE]):
             return False
     return True
 
@@ -196,8 +204,8 @@ def alike(rows: Int64s, value: int, other: int, strides: bool) -> bool:  # noqa:
 @compiled(allocates=False, part=True)
 def able(rows: Int64s, value: int) -> bool:
     """Return whether a value can be read."""
-    covers, written = rows[VALUE, value, COVERS], rows[BUFFER, rows[VALUE, value, HOME], WRITTEN]
-    return bool(rows[VALUE, value, LOST] == 0 and written & covers == covers)
+    covers, written = rows[value, COVERS], rows[rows[value, HOME], WRITTEN]
+    return bool(rows[value, LOST] == 0 and written & covers == covers)
 
 
 @compiled(allocates=False, part=True)
@@ -277,7 +285,7 @@ def assemble(  # noqa: PLR0917 - compiled
             elif action == VIEW:
                 look_as(rows, at, first, j % 6, k, stream)
             elif action in (GATHER, PASS_ON):
-                size = rows[VALUE, first, SIZE] if many else LENGTHS[i]
+                size = rows[first, SIZE] if many else LENGTHS[i]
                 gather(rows, at, action, i, k, first, many, add_buffer(rows, at, size, arena, alignment, 0), stream)
             else:
                 compute(rows, at, action, code, first, arena, alignments, alignment, stream, runnable)
@@ -297,11 +305,11 @@ def fullest(at: Int64s) -> int:
 def persist(rows: Int64s, at: Int64s, arena: int, role: int, offset: int) -> None:
     """A value in the program's parameter or state, which is added where there is none."""
     buffer = at[PROGRAM, BUFFER]
-    while buffer < at[END, BUFFER] and rows[BUFFER, buffer, ROLE] < PARAMETER:
+    while buffer < at[END, BUFFER] and rows[buffer, ROLE] < PARAMETER:
         buffer += 1
     if buffer == at[END, BUFFER]:
         add_buffer(rows, at, 8, arena, 4, role)
-        rows[BUFFER, buffer, WRITTEN] = 255
+        rows[buffer, WRITTEN] = 255
     put(rows, at, DIM, 4, 1)
     add_value(rows, at, buffer, offset, 1, 0)
 
@@ -309,27 +317,27 @@ def persist(rows: Int64s, at: Int64s, arena: int, role: int, offset: int) -> Non
 @compiled(allocates=False, part=True)
 def look_as(rows: Int64s, at: Int64s, parent: int, way: int, k: int, stream: int) -> None:  # noqa: PLR0917 - compiled
     """A view: a slice, flipped, broadcast, transposed, or every second element."""
-    rank, offset, here = rows[VALUE, parent, RANK], rows[VALUE, parent, OFFSET], at[END, DIM]
+    rank, offset, here = rows[parent, RANK], rows[parent, OFFSET], at[END, DIM]
     put_dims(rows, at, parent)
-    longest = here + (rank == 2 and rows[DIM, here, 0] <= rows[DIM, here + 1, 0])
-    many, step = rows[DIM, longest, 0], rows[DIM, longest, 1]
+    longest = here + (rank == 2 and rows[here, LENGTH] <= rows[here + 1, LENGTH])
+    many, step = rows[longest, LENGTH], rows[longest, STRIDE]
     if rank < 2 and (way == 2 or not many):  # broadcast
-        rows[DIM, here, 0], rows[DIM, here, 1] = k % 3, 0
+        rows[here, LENGTH], rows[here, STRIDE] = k % 3, 0
         put(rows, at, DIM, many, step)
         rank += 1
     elif way == 1 and many:  # flipped
         offset += step * (many - 1)
-        rows[DIM, longest, 1] = -step
+        rows[longest, STRIDE] = -step
     elif way == 3 and rank == 2:  # transposed
         for column in range(2):
-            first, last = rows[DIM, here, column], rows[DIM, here + 1, column]
-            rows[DIM, here, column], rows[DIM, here + 1, column] = last, first
+            first, last = rows[here, LENGTH + column], rows[here + 1, LENGTH + column]
+            rows[here, LENGTH + column], rows[here + 1, LENGTH + column] = last, first
     elif way == 4 and many:  # every second
-        rows[DIM, longest, 0], rows[DIM, longest, 1] = (many + 1) // 2, 2 * step
+        rows[longest, LENGTH], rows[longest, STRIDE] = (many + 1) // 2, 2 * step
     elif many:  # a slice
         offset += k % many * step
-        rows[DIM, longest, 0] = many - k % many
-    add_result(rows, at, rows[VALUE, parent, HOME], offset, rank, 0)
+        rows[longest, LENGTH] = many - k % many
+    add_result(rows, at, rows[parent, HOME], offset, rank, 0)
     add_op(rows, at, LOOK, parent, NONE, stream, 1)
 
 
@@ -343,8 +351,8 @@ def gather(  # noqa: PLR0917 - compiled
     if many:
         put_packed(rows, at, first)
     else:
-        put(rows, at, DIM, rows[BUFFER, buffer, 0], 1)
-    result = add_result(rows, at, buffer, 0, rows[VALUE, first, RANK] if many else 1, 1)
+        put(rows, at, DIM, rows[buffer, ELEMENTS], 1)
+    result = add_result(rows, at, buffer, 0, rows[first, RANK] if many else 1, 1)
     known = action == PASS_ON or k % 4 < 3
     if action == GATHER and many and k % 2 == 0 and alike(rows, first, result, True):
         put(rows, at, PAIR, 0, 0)
@@ -368,17 +376,17 @@ def compute(  # noqa: PLR0917 - compiled
     with a second result or a workspace.
     """
     j, k, two = code[2], code[3], code[4] % 2
-    size, rank = rows[VALUE, first, SIZE], rows[VALUE, first, RANK]
-    home, offset, second = rows[VALUE, first, HOME], rows[VALUE, first, OFFSET], first
+    size, rank = rows[first, SIZE], rows[first, RANK]
+    home, offset, second = rows[first, HOME], rows[first, OFFSET], first
     if action in (COMPUTE_TWO, MUTATE) or (two and action != COMPUTE_ONE):
         other = pick(rows, at, j)
         if alike(rows, first, other, False):
             second = other
     if action == MUTATE:
-        meets = rows[VALUE, second, HOME] == home and rows[VALUE, second, COVERS] & rows[VALUE, first, COVERS] != 0
-        if meets and (rows[VALUE, second, OFFSET] != offset or not alike(rows, first, second, True)):
+        meets = rows[second, HOME] == home and rows[second, COVERS] & rows[first, COVERS] != 0
+        if meets and (rows[second, OFFSET] != offset or not alike(rows, first, second, True)):
             second = first
-        if bits(rows[VALUE, first, COVERS]) != size or rows[BUFFER, home, ROLE] == PARAMETER:
+        if bits(rows[first, COVERS]) != size or rows[home, ROLE] == PARAMETER:
             action = COMPUTE_TWO
     if action == MUTATE:
         put_dims(rows, at, first)
@@ -394,7 +402,7 @@ def compute(  # noqa: PLR0917 - compiled
             size, rank = LENGTHS[j], 1
             put(rows, at, DIM, size, 1)
         twin = add_result(rows, at, add_buffer(rows, at, size, beside, alignments[beside], 0), 0, rank, 1)
-        rows[VALUE, twin, LOST] = action == WORKSPACE  # it is never read
+        rows[twin, LOST] = action == WORKSPACE  # it is never read
     # what is declared: all pairs of equal layout, the first alone, none, or nobody knows
     count = 1 if action == COMPUTE_ONE or (not two and action in (SEVERAL, WORKSPACE, UNKNOWN)) else 2
     every = k % 4 < 2 or action == MUTATE
@@ -471,10 +479,10 @@ def enumerate_programs(  # noqa: PLR0917 - compiled
     Without `keep` each is made over the one before, and of those that differ in their last op alone
     only the first is.
     """
-    found = 0
+    found, at[END] = 0, 0
     while found < count and not cursor[DONE]:
         if not keep:
-            at[:] = 0
+            at[END] = 0
         begin(at, starts, found if keep else 0)
         way = FAR
         for _ in range(2 * choose(most + 1, digits, radix, cursor)):  # the ways are counted, and one is taken
@@ -511,24 +519,24 @@ def ways_of(rows: Int64s, action: int, one: int, other: int) -> int:
     if action == COMPUTE_ONE:  # declared, not declared, of the other size
         return 3
     if action == COMPUTE_TWO:  # what is declared of those of the result's size
-        return 4 if rows[VALUE, one, SIZE] == rows[VALUE, other, SIZE] else 2
-    return 2 * (rows[VALUE, one, SIZE] == 2) if action == VIEW else 1  # a half of it
+        return 4 if rows[one, SIZE] == rows[other, SIZE] else 2
+    return 2 * (rows[one, SIZE] == 2) if action == VIEW else 1  # a half of it
 
 
 @compiled(allocates=False, part=True)
 def act(rows: Int64s, at: Int64s, action: int, way: int, one: int, other: int) -> None:  # noqa: PLR0917 - compiled
     """Do an action of the scope to a value, or to two, in one of its ways."""
-    size, declared = way + 1 if action == UPLOAD else rows[VALUE, one, SIZE], int(action == MUTATE)
+    size, declared = way + 1 if action == UPLOAD else rows[one, SIZE], int(action == MUTATE)
     kind = WRITE if action == UPLOAD else READ if action == DOWNLOAD else LOOK if action == VIEW else STORE
     if action == COMPUTE_TWO:
-        its = rows[VALUE, other, SIZE]
+        its = rows[other, SIZE]
         declared, size = way << (size < its), max(size, its)
         kind = ADD if declared == 3 else STORE
     elif action == COMPUTE_ONE:
         declared, size = int(way == 0), 3 - size if way == 2 else size
         kind = NEG if declared else STORE
     if action != DOWNLOAD:
-        home, offset = rows[VALUE, one, HOME], rows[VALUE, one, OFFSET]
+        home, offset = rows[one, HOME], rows[one, OFFSET]
         if action == VIEW:
             size, offset = 1, offset + way
         elif action != MUTATE:

@@ -76,11 +76,22 @@ some actions.
 BUFFER, VALUE, DIM, OP, OPERAND, RESULT, PAIR = range(7)
 """Tables of `ProgramTables`."""
 
-HOME, OFFSET, RANK, FIRST, SIZE, BY_OP, LOST, COVERS = range(8)
-"""Columns of a value."""
+COLUMNS: Final = np.array([0, 5, 13, 15, 21, 23, 25, 27], dtype=np.int64)
+"""Of `ProgramTables.rows` the first of each table, and how many there are."""
 
-ROLE, WRITTEN = 3, 4
-"""Columns of a buffer."""
+ELEMENTS, ARENA, ALIGNMENT, ROLE, WRITTEN = range(5)
+"""Of a buffer; last, which elements were written, as bits."""
+
+HOME, OFFSET, RANK, FIRST, SIZE, BY_OP, LOST, COVERS = range(5, 13)
+"""Of a value: its buffer, offset in elements, dimensions, the first of its dims, elements, whether
+an op made it, whether it was written over since, which elements of its buffer it covers, as bits.
+"""
+
+LENGTH, STRIDE = 13, 14
+"""Of a dim, in elements."""
+
+KIND, KNOWN, STREAM, OPERANDS, RESULTS, PAIRS = range(15, 21)
+"""Of an op; last, how many it has of each."""
 
 END, PROGRAM, SINCE = range(3)
 """Rows of `ProgramTables.at`."""
@@ -90,15 +101,8 @@ class ProgramTables(NamedTuple):
     """Room for `programs` programs, as compiled loops take it."""
 
     rows: Int64s
-    """(7, n, 8): by table its rows, of which each has as many columns as it needs.
-
-    * buffer: elements, arena, alignment, role, which elements were written (as bits);
-    * value: buffer, offset in elements, dimensions, the first of its dims, elements, whether an op
-      made it, whether it was written over since, which elements of its buffer it covers (as bits);
-    * dim: length, stride in elements;
-    * op: kind, declares?, stream, operands, results, pairs;
-    * operand and result: value;
-    * pair: operand position, result position.
+    """(n, 27): a table has columns of its own, and fills them from the first row on. Operands and
+    results name a value (and leave a column empty), pairs an operand's and a result's position.
     """
     at: Int64s
     """(3, 7): where the rows of each table end, and where they did when the program that is made
@@ -110,7 +114,7 @@ class ProgramTables(NamedTuple):
     def room(cls, programs: int, *, rows: int = MOST) -> "ProgramTables":
         """Return empty tables for programs of at most so many buffers, values and ops each."""
         return cls(
-            rows=np.empty((7, 3 * programs * rows, 8), dtype=np.int64),
+            rows=np.empty((3 * programs * rows, COLUMNS[-1]), dtype=np.int64),
             at=np.zeros((3, 7), dtype=np.int64),
             starts=np.zeros((programs + 1, 7), dtype=np.int64),
         )
@@ -129,9 +133,12 @@ class ProgramTables(NamedTuple):
         owner_b, owner_v, owner_o = (
             np.repeat(np.arange(programs), np.diff(column)) for column in (buffer_starts, value_starts, op_starts)
         )
-        buffers, values, ops = self.rows[BUFFER, :b], self.rows[VALUE, :v], self.rows[OP, :o]
-        counts = ops[:, 3:6]
-        stream = ops[:, 2].astype(np.int32)
+        # a table's columns at once: a row lies in few lines of the cache
+        elements, arena, alignment, role = self.rows[:b, ELEMENTS:WRITTEN].T.copy()
+        buffer, offset, rank = self.rows[:v, HOME:FIRST].T.copy()
+        length, stride = self.rows[:d, LENGTH:KIND].T.copy()
+        kind, known, stream, *counts = self.rows[:o, KIND : PAIRS + 1].T.copy()
+        operands, results, pairs = (int(first) for first in COLUMNS[OPERAND:-1])
         waits = (
             np.flatnonzero((stream[1:] != stream[:-1]) & (owner_o[1:] == owner_o[:-1]))
             if streams > 1
@@ -150,11 +157,11 @@ class ProgramTables(NamedTuple):
             buffers=trusted(
                 Buffers,
                 meta={},
-                names=_names("b", buffer_starts, owner_b, buffers[:, ROLE] >= 2),
-                nbytes=buffers[:, 0] * ITEM,
-                alignment=buffers[:, 2].copy(),
-                arena=(buffers[:, 1] + owner_b * len(arenas)).astype(np.int32),
-                role=buffers[:, ROLE].astype(np.int8),
+                names=_names("b", buffer_starts, owner_b, role >= 2),
+                nbytes=elements * ITEM,
+                alignment=alignment,
+                arena=(arena + owner_b * len(arenas)).astype(np.int32),
+                role=role.astype(np.int8),
                 read_only=np.zeros(b, dtype=np.bool_),
                 nbytes_range={},
             ),
@@ -162,12 +169,12 @@ class ProgramTables(NamedTuple):
                 Values,
                 meta={},
                 names=_names("v", value_starts, owner_v),
-                buffer=values[:, HOME].astype(np.int32),
+                buffer=buffer.astype(np.int32),
                 dtype=np.full(v, DTYPE_CODES["f32"], dtype=np.int8),
-                offset=values[:, OFFSET] * ITEM,
-                dim_starts=_starts(values[:, RANK]),
-                shape=self.rows[DIM, :d, 0].copy(),
-                strides=self.rows[DIM, :d, 1] * ITEM,
+                offset=offset * ITEM,
+                dim_starts=_starts(rank),
+                shape=length,
+                strides=stride * ITEM,
                 bit_offset=np.zeros(v, dtype=np.uint8),
             ),
             ops=trusted(
@@ -175,16 +182,16 @@ class ProgramTables(NamedTuple):
                 meta={},
                 names=_names("o", op_starts, owner_o),
                 kinds=KINDS,
-                kind=ops[:, 0].astype(np.int32),
-                operand_starts=_starts(counts[:, 0]),
-                operands=self.rows[OPERAND, :x, 0].astype(np.int32),
-                result_starts=_starts(counts[:, 1]),
-                results=self.rows[RESULT, :r, 0].astype(np.int32),
-                in_place_starts=_starts(counts[:, 2]),
-                in_place=self.rows[PAIR, :p, :2].astype(np.int32),
+                kind=kind.astype(np.int32),
+                operand_starts=_starts(counts[0]),
+                operands=self.rows[:x, operands].astype(np.int32),
+                result_starts=_starts(counts[1]),
+                results=self.rows[:r, results].astype(np.int32),
+                in_place_starts=_starts(counts[2]),
+                in_place=self.rows[:p, pairs : pairs + 2].astype(np.int32),
                 in_place_strength=np.zeros(p, dtype=np.uint8),
-                in_place_known=ops[:, 1] > 0,
-                stream=stream,
+                in_place_known=known > 0,
+                stream=stream.astype(np.int32),
                 after_starts=_starts(waiting),
                 after=waits.astype(np.int32),
             ),
