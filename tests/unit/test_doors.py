@@ -173,7 +173,7 @@ KIND = Door(
                 '        ("Oversized", placed & (plan.nbytes > _sizes(trial)), partial(_slot, "Oversized")),\n',
             ),
         ),
-        "allocsim/judge/plain/slot_rules.py": (
+        "allocsim/judge/plain/plan_rules.py": (
             (
                 '        yield placed and slot.nbytes < sizes[buffer], "Undersized", buffer, None\n',
                 '        yield placed and slot.nbytes > sizes[buffer], "Oversized", buffer, None\n',

@@ -1,6 +1,5 @@
-"""In place: where results lie on operands, which pairs of buffers may share an address, and what
-ops write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`,
-`WriteToReadOnly`.
+"""In place: which pairs of buffers may share an address, and what ops write where they must not:
+`UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
 
 The rule, for every operand and every result of an op that share a bit, as laid:
 
@@ -9,11 +8,10 @@ The rule, for every operand and every result of an op that share a bit, as laid:
     assumed   nobody knows what the op, no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
-A pair (donor, recipient) is handed over at an op that only reads the one, only writes the other,
-and at which a segment of the donor ends and one of the recipient begins; a persistent recipient is
-overwritten fully. The op *joins* them if it promises a pair of values in them, or, where nobody
+An op *joins* a pair (donor, recipient) if it promises a pair of values in them, or, where nobody
 knows, such a pair is assumed; a `same` joins any operand and any result of its own, for it reads
-all before it writes any.
+all before it writes any. It may share bytes where it is handed over (`on_trial`) by an op that
+joins it and breaks the rule nowhere; without ops, where both lie at one offset.
 
 One record for each (run, op) and kind: the first pair of (operand, result) that the rule calls
 unsafe, or assumed; the first result that shares a bit with a later one; and for `WriteToReadOnly`
@@ -27,136 +25,91 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Final
 
-from allocsim.judge.plain.document_records import OpRecord, Pair, ProgramRecord, same_layout
-from allocsim.judge.plain.on_trial import Liveness, OnTrial, Place
-from allocsim.judge.plain.ranges import Ranges, in_bytes, meet, moved
+from allocsim.judge.plain.document_records import STRENGTHS, OpRecord, Pair, same_layout
+from allocsim.judge.plain.on_trial import RunOnTrial, behind
+from allocsim.judge.plain.ranges import Ranges, in_bytes, moved
 from allocsim.judge.violations import Violation
 
-SAFE: Final = "safe"
-ASSUMED: Final = "assumed"
-UNSAFE: Final = "unsafe"
-
-Touch = tuple[int, int, str, Ranges]
-"""Operand position, result position, what the rule says, and the bits they share, in the operand's
-buffer.
-"""
+KINDS: Final = {"unsafe": "UnsafeInPlace", "assumed": "AssumedInPlace"}  # by what the rule says
 
 
-def touching(trial: OnTrial, program: ProgramRecord, op: OpRecord, place: Place) -> Iterator[Touch]:
-    """Yield every operand and result of an op that share a bit, in order of positions."""
-    if op.kind == "view":
-        return
+def touching(run: RunOnTrial, op: OpRecord) -> Iterator[tuple[Pair, str, Ranges]]:
+    """Yield what shares bits: positions of operand and result, what the rule says, the bits."""
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
-        (space, base), (other_space, other_base) = map(place, program.buffers_of((operand, result)))
-        there = moved(program.bits[result], other_base - base) if space == other_space else ()
-        shared = meet(program.bits[operand], there)
-        if shared:
-            says = _says(trial, program, op, (i, j), by=other_base - base, equal=program.bits[operand] == there)
-            yield i, j, says, shared
+        if shared := run.shared(operand, result):
+            yield (i, j), _says(run, op, (i, j)), shared
 
 
-def _says(trial: OnTrial, program: ProgramRecord, op: OpRecord, pair: Pair, *, by: int, equal: bool) -> str:
-    """Return what the rule says of an operand and a result that share a bit; the result's buffer
-    begins `by` bits behind the operand's.
-    """
-    operand, result = program.values[op.operands[pair[0]]], program.values[op.results[pair[1]]]
-    promised = trial.contract(op, pair)
+def _promised(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
+    """Return what a kernel promises of a pair of positions: a strength, `denied` or `unknown`."""
+    if op.in_place is None:
+        return run.document.kinds.get(op.kind, {}).get(pair, "unknown")
+    said = [strength for one, other, strength in op.in_place if (one, other) == pair]
+    return max(said, key=STRENGTHS.index, default="denied")
+
+
+def _says(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
+    """Return what the rule says of an operand and a result that share a bit."""
+    one, other = op.operands[pair[0]], op.results[pair[1]]
+    operand, result = run.program.values[one], run.program.values[other]
+    by = behind(run.planned, operand.buffer, result.buffer) or 0
+    promised = _promised(run, op, pair)
     if promised == "whole":
-        return SAFE
+        return "safe"
     if op.same:
-        return SAFE if equal else UNSAFE
+        return "safe" if run.program.bits[one] == moved(run.program.bits[other], by) else "unsafe"
     if promised == "denied" or operand.element_0 != result.element_0 + by:
-        return UNSAFE
+        return "unsafe"
     if promised == "bytes":
-        room, needed = (-(-value.nbits // 8) for value in (operand, result))
-        return SAFE if needed <= room and operand.in_one_piece() and result.in_one_piece() else UNSAFE
+        smaller = -(-result.nbits // 8) <= -(-operand.nbits // 8)
+        return "safe" if smaller and operand.in_one_piece() and result.in_one_piece() else "unsafe"
     if not same_layout(operand, result):
-        return UNSAFE
-    return ASSUMED if promised == "unknown" else SAFE
+        return "unsafe"
+    return "assumed" if promised == "unknown" else "safe"
 
 
-def handed_over(live: Liveness, step: int) -> Iterator[Pair]:
-    """Yield the pairs (donor, recipient) that an op may hand over: a segment of the one ends, one
-    of the other begins.
-    """
-    program, op = live.program, live.program.ops[step]
-    if op.kind == "view" or step in live.skip:
-        return
-    reads, writes = (dict.fromkeys(program.buffers_of(side)) for side in (op.operands, live.written(step)))
-    for donor, recipient in product(reads, writes):
-        if donor in writes or recipient in reads:
-            continue
-        ends = any(stop == step + 1 for _, stop in live.segments(donor))
-        begins = any(start == step for start, _ in live.segments(recipient))
-        if ends and begins and (not program.buffers[recipient].persistent or live.overwrites(recipient, step)):
-            yield donor, recipient
-
-
-def joins(trial: OnTrial, program: ProgramRecord, step: int, pair: Pair, place: Place | None) -> bool:
-    """Return whether an op joins a donor and a recipient: as laid, or, without a place, as a plan
-    might lay them.
-    """
-    op = program.ops[step]
-    if op.same:
-        return True
-    laid = () if place is None else touching(trial, program, op, place)
-    assumed = {(i, j) for i, j, says, _ in laid if says == ASSUMED}
+def joins(run: RunOnTrial, step: int, pair: Pair, assumed: set[Pair] | None = None) -> bool:
+    """Return whether an op joins a pair; if it is not said what is assumed, in some plan."""
+    program, op = run.program, run.program.ops[step]
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
         one, other = program.values[operand], program.values[result]
-        if (one.buffer, other.buffer) != pair:
-            continue
-        promised = trial.contract(op, (i, j))
-        possible = place is None and program.bits[operand] and same_layout(one, other)
-        if promised != "denied" and (promised != "unknown" or (i, j) in assumed or possible):
-            return True
-    return False
+        if (one.buffer, other.buffer) == pair:
+            promised = _promised(run, op, (i, j))
+            alias = (i, j) in assumed if assumed is not None else program.bits[operand] and same_layout(one, other)
+            if promised in STRENGTHS or (promised == "unknown" and alias):
+                return True
+    return op.same
 
 
-def permitted(trial: OnTrial, live: Liveness, step: int, pair: Pair, place: Place) -> bool:
-    """Return whether an op lets a donor and a recipient share bytes at its step, as laid: it joins
-    them, and breaks the rule nowhere.
-    """
-    program = live.program
-    if pair not in set(handed_over(live, step)) or not joins(trial, program, step, pair, place):
+def permitted(run: RunOnTrial, step: int, pair: Pair) -> bool:
+    """Return whether a donor and a recipient may share bytes at a step, as laid."""
+    if pair not in run.handovers.get(step, ()):
         return False
-    return all(says != UNSAFE for _, _, says, _ in touching(trial, program, program.ops[step], place))
+    if run.problem is not None:
+        return run.plan.slots[pair[0]].offset == run.plan.slots[pair[1]].offset
+    says = {positions: what for positions, what, _ in touching(run, run.program.ops[step])}
+    assumed = {positions for positions, what in says.items() if what == "assumed"}
+    return "unsafe" not in says.values() and joins(run, step, pair, assumed)
 
 
-def check_writes(trial: OnTrial) -> Iterator[Violation]:
-    """Yield what the ops of each run write where they must not."""
-    for run in range(len(trial.document.runs)):
-        program, place, live = trial.program(run), trial.place(run), trial.live(run)
-        for step in live.steps:
-            op = program.ops[step]
-            told: set[str] = set()
-            for kind, one, other, bits in (
-                *_over_operands(trial, program, op, place),
-                *_over_results(program, op, place),
-            ):
-                if kind not in told:
-                    told.add(kind)
-                    buffer, other_buffer = program.buffers_of((one, other))
-                    fields = {"value": one, "buffer": buffer, "other_buffer": other_buffer, "bytes": in_bytes(bits)}
-                    yield trial.record(kind, run, step, other_op=step, **fields)
-            for value in dict.fromkeys(live.written(step)):
-                buffer = program.values[value].buffer
-                if program.buffers[buffer].read_only and op.kind != "host.write":
-                    everything = in_bytes(program.bits[value])
-                    yield trial.record("WriteToReadOnly", run, step, value=value, buffer=buffer, bytes=everything)
-
-
-def _over_operands(
-    trial: OnTrial, program: ProgramRecord, op: OpRecord, place: Place
-) -> Iterator[tuple[str, int, int, Ranges]]:
-    kinds = {UNSAFE: "UnsafeInPlace", ASSUMED: "AssumedInPlace"}
-    for i, j, says, shared in touching(trial, program, op, place):
-        if says != SAFE:
-            yield kinds[says], op.operands[i], op.results[j], shared
-
-
-def _over_results(program: ProgramRecord, op: OpRecord, place: Place) -> Iterator[tuple[str, int, int, Ranges]]:
-    for one, other in combinations(op.results, 2):
-        (space, base), (other_space, other_base) = map(place, program.buffers_of((one, other)))
-        shared = meet(program.bits[one], moved(program.bits[other], other_base - base)) if space == other_space else ()
-        if shared:
-            yield "ResultsOverlap", one, other, shared
+def check_writes(run: RunOnTrial) -> Iterator[Violation]:
+    """Yield what the ops of a run write where they must not."""
+    program = run.program
+    for step, op in run.live.ops.items():
+        first: dict[str, tuple[int, int, Ranges]] = {}
+        for (i, j), says, shared in touching(run, op):
+            if says != "safe":
+                first.setdefault(KINDS[says], (op.operands[i], op.results[j], shared))
+        for one, other in combinations(op.results, 2):
+            if shared := run.shared(one, other):
+                first.setdefault("ResultsOverlap", (one, other, shared))
+        for kind, (one, other, shared) in first.items():
+            buffer, other_buffer = program.buffers_of((one, other))
+            about = {"value": one, "buffer": buffer, "other_op": step, "other_buffer": other_buffer}
+            yield run.violation(kind, step, bytes=in_bytes(shared), **about)
+        for one in dict.fromkeys(run.live.written[step]):
+            buffer = program.values[one].buffer
+            if program.buffers[buffer].read_only and op.kind != "host.write":
+                yield run.violation(
+                    "WriteToReadOnly", step, value=one, buffer=buffer, bytes=in_bytes(program.bits[one])
+                )

@@ -1,79 +1,199 @@
-"""What a planner believes of a program against what the program does: `LifetimeTooShort`,
-`MissingPin`, `LifetimeTooLong`, `BadSize`, `BadShare`.
+"""What a planner was told: against the program, and the plan that it made against what it was told.
 
-Judged for every problem, with no upload left out. One record for each (problem, buffer) or
+Beliefs, judged for every problem, with no upload left out; one record for each (problem, buffer) or
 (problem, pair) and kind. Of a program without ops only sizes are judged.
 
     LifetimeTooShort   `start` after the first access, `stop` not after the last one, or a gap covers a step of a segment
     MissingPin         the first two, where some reader is missed, every reader missed is a `host.read`, and no gap is at fault
     LifetimeTooLong    (warning) a believed step, gaps taken out, lies in no segment, unless the buffer is pinned or nothing accesses it
+    BadSize            fewer bytes than the buffer has
+    BadShare           a pair that never lives at one step, or may not share at one at which both do, laid at one address, all others apart
 
 `op` is the first reader missed, else the first writer missed, else the first access in or after the
 gap at fault.
 
-What this module does not see: plans.
+Promises, judged once for every plan that some run uses and that names its problem, whatever the
+program does: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`,
+`SizeIgnored`, `EventOutsideLifetime`. A list that the problem leaves out binds nobody, but for
+`OwnUntold`. A pinned buffer lives to the last step, and gives its bytes to nobody. A buffer takes
+another's place by a believed pair at one address, as the result of a `same` whose operand lies
+there, or by several such, each recipient the donor of the next.
+
+What this module does not see: whether a plan that keeps its promises is right.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, Final
 
-from allocsim.judge.plain.document_records import OWN, Pair, PlanRecord, ProblemRecord, RunRecord, SlotRecord
+from allocsim.judge.plain import document_records as records
+from allocsim.judge.plain.document_records import OWN, UNPLACED, Pair, PlanRecord, ProblemRecord, ProgramRecord
 from allocsim.judge.plain.on_trial import Liveness, OnTrial
-from allocsim.judge.plain.overlap import believed_life, first_conflict
-from allocsim.judge.plain.ranges import meet, without
+from allocsim.judge.plain.overlap import first_conflict, overlaps, shared
+from allocsim.judge.plain.ranges import Ranges, meet, without
 from allocsim.judge.plain.replay import Replay
 from allocsim.judge.violations import Violation
+
+LATER: Final = 1 << 62  # a step behind all others: what is pinned lives up to it
+
+Found = tuple[str, int, int | None, int | None, Ranges]
+"""Kind, buffer, other buffer, step, bytes."""
 
 
 def check_beliefs(trial: OnTrial) -> Iterator[Violation]:
     """Yield what problems believe wrongly."""
     for index, problem in enumerate(trial.document.problems):
-        live = trial.liveness(problem.program)
+        live = trial.liveness(problem.program, ())
+        shares = _bad_shares(trial, problem) if live.program.ops and problem.may_share else ()
         at: dict[str, Any] = {"program": problem.program, "problem": index}
-        for buffer, size in enumerate(live.program.sizes):
-            for kind, step in _lifetimes(live, problem, buffer) if live.program.ops else ():
-                yield Violation(kind=kind, buffer=buffer, step=step, op=step, **at)
-            if problem.nbytes[buffer] < size:
-                yield Violation(kind="BadSize", buffer=buffer, **at)
-        pairs = dict.fromkeys(problem.may_share) if live.program.ops else {}
-        replay = _alone(trial, problem.program) if pairs else None
-        for pair in pairs:
-            if replay is not None and not _permissible(replay, pair):
-                yield Violation(kind="BadShare", buffer=pair[0], other_buffer=pair[1], **at)
+        for kind, buffer, other, step, _ in (*_lifetimes(live, problem), *shares):
+            yield Violation(kind=kind, buffer=buffer, other_buffer=other, step=step, op=step, **at)
 
 
-def _alone(trial: OnTrial, program: int) -> Replay:
-    """Return a replay of one run of a program, every buffer apart."""
-    slot = SlotRecord(arena=OWN, offset=0, nbytes=0)
-    plan = PlanRecord(program=program, slots=(slot,) * len(trial.document.programs[program].buffers))
-    document = replace(trial.document, plans=(plan,), runs=(RunRecord(plan=0, program=program),), joined=False)
-    return Replay(OnTrial(document), range(1))
+def _lifetimes(live: Liveness, problem: ProblemRecord) -> Iterator[Found]:
+    """Yield lifetimes and sizes that are believed wrongly."""
+    for buffer, size in enumerate(live.program.sizes):
+        touched, segments = live.touched[buffer], live.segments[buffer]
+        missed = [step for step in touched if not problem.start[buffer] <= step < problem.stop[buffer]]
+        readers = [step for step in missed if touched[step][0]]
+        gaps = [gap for gap in sorted(problem.gaps.get(buffer, ())) if meet((gap,), segments)]
+        if live.program.ops and missed:
+            by_host = bool(readers) and not gaps and all(live.program.ops[step].kind == "host.read" for step in readers)
+            yield "MissingPin" if by_host else "LifetimeTooShort", buffer, None, (readers or missed)[0], ()
+        elif live.program.ops and gaps:
+            yield "LifetimeTooShort", buffer, None, next((step for step in touched if step >= gaps[0][0]), None), ()
+        if touched and buffer not in problem.pinned and without(problem.life(buffer), segments):
+            yield "LifetimeTooLong", buffer, None, None, ()
+        if problem.nbytes[buffer] < size:
+            yield "BadSize", buffer, None, None, ()
 
 
-def _permissible(replay: Replay, pair: Pair) -> bool:
-    """Return whether two buffers meet, and may share at every step at which both live, laid at one
-    address and all others apart.
-    """
-    donor, recipient = pair
-    live = replay.trial.live(0)
-    common = meet(live.segments(donor), live.segments(recipient))
+def _bad_shares(trial: OnTrial, problem: ProblemRecord) -> Iterator[Found]:
+    """Yield believed pairs that would not be permitted."""
+    slot = records.SlotRecord(arena=OWN, offset=0, nbytes=0)
+    plan = PlanRecord(program=problem.program, slots=(slot,) * len(problem.start))
+    run = records.RunRecord(plan=0, program=problem.program)
+    apart = OnTrial(replace(trial.document, plans=(plan,), runs=(run,)))
+    (alone,), replay = apart.runs, Replay(apart.runs)
+    for pair in dict.fromkeys(problem.may_share):
+        donor, recipient = pair
+        places = [*alone.planned[:recipient], alone.planned[donor], *alone.planned[recipient + 1 :]]
+        common = meet(alone.life[donor], alone.life[recipient])
+        if not common or first_conflict(apart.run(0, places), replay, (pair,), common) is not None:
+            yield "BadShare", *pair, None, ()
 
-    def place(buffer: int) -> tuple[int, int]:
-        return (donor if buffer == recipient else buffer), 0
 
-    return bool(common) and first_conflict(replay, 0, pair, list(common), place, orders=(pair,)) is None
+def check_promises(trial: OnTrial) -> Iterator[Violation]:
+    """Yield what plans do against what their problems state."""
+    for index in trial.plans_in_use:
+        plan = trial.document.plans[index]
+        if plan.problem is None:
+            continue
+        problem, program = trial.document.problems[plan.problem], trial.document.programs[plan.program]
+        lives = {"start", "stop"} <= problem.stated
+        life = [problem.life(buffer) if lives else () for buffer in range(len(plan.slots))]
+        ends = problem.stop if lives else [len(program.ops)] * len(plan.slots)
+        held = [(*life[b], (end, LATER)) if b in problem.pinned else life[b] for b, end in enumerate(ends)]
+        last = max((len(program.ops), *problem.stop))
+        found = (_slots(problem, program, plan), _pairs(problem, program, plan, life, held), _events(plan, held, last))
+        at: dict[str, Any] = {"program": plan.program, "plan": index, "problem": plan.problem}
+        for kind, buffer, other, step, shares in chain(*found):
+            op = step if other is not None and step is not None and step < len(program.ops) else None
+            yield Violation(kind=kind, buffer=buffer, other_buffer=other, step=step, op=op, bytes=shares, **at)
 
 
-def _lifetimes(live: Liveness, problem: ProblemRecord, buffer: int) -> Iterator[tuple[str, int | None]]:
-    touched, segments = live.touched(buffer), live.segments(buffer)
-    missed = [step for step in touched if not problem.start[buffer] <= step < problem.stop[buffer]]
-    readers = [step for step in missed if touched[step][0]]
-    gaps = [gap for gap in sorted(problem.gaps.get(buffer, ())) if meet((gap,), segments)]
-    if missed:
-        by_host = bool(readers) and not gaps and all(live.program.ops[step].kind == "host.read" for step in readers)
-        yield "MissingPin" if by_host else "LifetimeTooShort", (readers or missed)[0]
-    elif gaps:
-        yield "LifetimeTooShort", next((step for step in touched if step >= gaps[0][0]), None)
-    if touched and buffer not in problem.pinned and without(believed_life(problem, buffer), segments):
-        yield "LifetimeTooLong", None
+def _slots(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> Iterator[Found]:
+    """Yield what is wrong with single slots."""
+    sized = bool(program.ops) and "nbytes" in problem.stated
+    for buffer, slot in enumerate(plan.slots):
+        lives, own, placed = problem.start[buffer] < problem.stop[buffer], buffer in problem.own, slot.arena >= 0
+        counts = problem.nbytes[buffer] > 0 and (lives or buffer in problem.pinned)
+        elsewhere = slot.offset != problem.fixed.get(buffer) if placed else slot.arena == UNPLACED and lives
+        rules = {
+            "OwnIgnored": own and "own" in problem.stated and placed,
+            "OwnUntold": slot.arena == OWN and not own and counts,
+            "FixedIgnored": buffer in problem.fixed and not own and elsewhere,
+            "SizeIgnored": sized and placed and slot.nbytes < problem.nbytes[buffer],
+        }
+        yield from ((kind, buffer, None, None, ()) for kind, broken in rules.items() if broken)
+
+
+def _pairs(
+    problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord, life: Sequence[Ranges], held: Sequence[Ranges]
+) -> Iterator[Found]:
+    """Yield buffers that share bytes and believed steps, or steps behind at which one is pinned."""
+    direct = set(_takers(problem, program, plan))
+    took = _one_after_the_other(direct)
+    for pair, common in sorted(overlaps(plan, problem.nbytes, held).items()):
+        orders, believed = (pair, pair[::-1]), meet(life[pair[0]], life[pair[1]])
+        told = any(one in problem.pinned and (one, other) in direct for one, other in orders)
+        fine = told or any(other in took.get(one, ()) for one, other in orders)
+        steps = [] if fine else [low for low, _ in believed if not _moved(problem, program, orders, low)]
+        if steps:
+            if program.ops:
+                yield "LifetimeIgnored", *pair, steps[0], shared(plan, problem.nbytes, pair)
+            continue
+        behind = common if told else set(common) - set(believed)
+        if behind:
+            order = next(order for order in orders if order[0] in problem.pinned)
+            yield "PinIgnored", *order, min(behind)[0], shared(plan, problem.nbytes, order)
+
+
+def _moved(problem: ProblemRecord, program: ProgramRecord, orders: Iterable[Pair], step: int) -> bool:
+    """Return whether a `same` hands the bytes of one over to the other, as believed."""
+    if step >= len(program.ops) or not program.ops[step].same:
+        return False
+    reads, makes = map(program.buffers_of, (program.ops[step].operands, program.ops[step].results))
+    return any(one in reads and other in makes and problem.relays(one, other) for one, other in orders)
+
+
+def _takers(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> Iterator[Pair]:
+    """Yield the pairs that lie at one address and of which one may take the other's place."""
+    pairs = list(problem.may_share)
+    for step, op in enumerate(program.ops):
+        reads, makes = map(program.buffers_of, (op.operands, op.results))
+        if op.same:
+            pairs += zip(reads, makes, strict=True)
+        if "may_share" not in problem.stated:
+            declared = ((reads[i], makes[j]) for i, j, _ in op.in_place or ())
+            pairs += [pair for pair in declared if problem.relays(*pair) and problem.start[pair[1]] == step]
+    for donor, recipient in pairs:
+        one, other = plan.slots[donor], plan.slots[recipient]
+        if donor != recipient and one.arena >= 0 and (one.arena, one.offset) == (other.arena, other.offset):
+            yield donor, recipient
+
+
+def _one_after_the_other(pairs: Iterable[Pair]) -> dict[int, set[int]]:
+    """Return the buffers that take the place of each, directly or each from the one before."""
+    found: dict[int, set[int]] = {}
+    for donor, recipient in pairs:
+        found.setdefault(donor, set()).add(recipient)
+    for recipients in found.values():
+        todo = list(recipients)
+        while todo:
+            more = found.get(todo.pop(), set()) - recipients
+            recipients.update(more)
+            todo += more
+    return found
+
+
+def _events(plan: PlanRecord, held: Sequence[Ranges], last: int) -> Iterator[Found]:
+    """Yield events that have a buffer free at a step in which it is believed to live."""
+    of_buffer: dict[int, list[tuple[int, str, int]]] = {}
+    for number, (step, done, buffer) in enumerate(plan.events):
+        of_buffer.setdefault(buffer, []).append((number, done, step))
+    found: list[tuple[int, int, int]] = []
+    for buffer, events in of_buffer.items():
+        if events[0][1] == "free":
+            continue
+        life = meet(held[buffer], ((0, last),))
+        changes = [event for before, event in pairwise([(-1, "free", -1), *events]) if event[1] != before[1]]
+        # an allocation that comes first says that the buffer was free before
+        freed = [(events[0], 0), *((event, event[2] + 1) for event in changes[1::2])]
+        taken = [*(step for _, _, step in changes[::2]), last]
+        for (fault, since), until in zip(freed, taken, strict=False):
+            if meet(life, ((since, until),)):
+                found.append((fault[0], buffer, fault[2]))
+    for _, buffer, step in sorted(found):
+        yield "EventOutsideLifetime", buffer, None, step, ()

@@ -1,32 +1,31 @@
 """What the plain judge reads: a document as frozen records, every default filled in.
 
-Fields are called as the keys of docs/format.md; a key without a default is needed. Everything
-refers to everything else by index. Ranges are half-open; strides and offsets are bytes, widths and
-places of elements bits. The bits of an element are `[p, p + width)` with `p = 8 * (offset +
-sum(index * stride)) + bit_offset + last * width`, the last term for packed elements alone, whose
-last stride is 0.
+Fields are called as the keys of docs/format.md; a key without a default is needed.
+
+Everything refers to everything else by index. Ranges are half-open; strides and offsets are bytes,
+widths and places of elements bits. The bits of an element are `[p, p + width)` with `p = 8 *
+(offset + sum(index * stride)) + bit_offset + last * width`, the last term for packed elements
+alone, whose last stride is 0.
 
 What this module does not see: where a document comes from, and what is wrong with it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import prod
+from operator import itemgetter
 from typing import Any, Final
 
 from allocsim.errors import ModelError
-from allocsim.judge.plain.ranges import Range, Ranges, meet, merged
+from allocsim.judge.plain.ranges import Range, Ranges, meet, merged, without
 
 OWN: Final = -1
-"""Arena of a slot in memory of its own, outside all arenas."""
-
 UNPLACED: Final = -2
-"""Arena of a buffer that has no slot."""
+"""Arena of a slot in memory of its own, outside all arenas, and of a buffer that has no slot."""
 
-MAX_PIECES: Final = 1 << 22
-"""Ranges of one layout."""
+MAX_PIECES: Final = 1 << 22  # ranges of one layout
 
 WIDTHS: Final = {
     **dict.fromkeys(("f64", "i64", "u64", "c64"), 64),
@@ -38,11 +37,10 @@ WIDTHS: Final = {
     "c128": 128,
 }
 
-UNSAID: Final[Any] = None
-"""What a field has until the reader fills in a default that depends on others."""
+STRENGTHS: Final = ("exact", "bytes", "whole")  # what a kernel may promise of a pair, the least first
+UNSAID: Final[Any] = None  # what a field has until the reader fills in a default that depends on others
 
-Pair = tuple[int, int]
-"""Two positions, or two buffers."""
+Pair = tuple[int, int]  # two positions, or two buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,61 +97,56 @@ class ValueRecord:
         """The first bit of element 0 in the buffer."""
         return 8 * self.offset + self.bit_offset
 
-    def pieces(self) -> Ranges:
-        """Return the ranges of bits in row-major order of the elements, neighbours joined."""
-        length, outer = self._rows()
-        return tuple((start, start + length) for start in _starts(self.element_0, outer) if length)
-
-    def in_one_piece(self) -> bool:
-        """Return whether `pieces` has one range."""
-        length, outer = self._rows()
-        return length > 0 and prod(count for count, _ in outer) == 1
-
-    def _rows(self) -> tuple[int, list[Range]]:
-        """Return the bits of one piece, and the dimensions that place the pieces."""
-        length = self.width
-        outer: list[Range] = []
-        for count, stride in reversed(self._dims()):
-            if not outer and stride == length:
-                length *= count
-            elif count != 1:
-                outer.append((count, stride))
-        return length, outer[::-1]
-
-    def bits(self) -> Ranges:
-        """Return the bits that the array covers."""
-        if 0 in self.shape:
-            return ()
-        low, length = self.element_0, self.width
-        outer: list[Range] = []
-        for count, stride in sorted(self._dims(), key=lambda dim: abs(dim[1])):
-            low += (count - 1) * min(stride, 0)
-            if not outer and abs(stride) <= length:
-                length += abs(stride) * (count - 1)
-            elif count > 1:
-                outer.append((count, abs(stride)))
-        return merged((start, start + length) for start in _starts(low, outer))
-
-    def _dims(self) -> list[Range]:
-        """Return (count, stride in bits) of each dimension."""
+    @property
+    def dims(self) -> list[Range]:
+        """Length and stride in bits of each dimension."""
         strides = [8 * stride for stride in self.strides]
         if self.width < 8:
             strides[-1:] = [self.width] * len(strides[-1:])
         return list(zip(self.shape, strides, strict=True))
 
+    def pieces(self) -> Ranges:
+        """Return the ranges of bits in row-major order of the elements, neighbours joined."""
+        length, outer = _joined(self.width, self.dims[::-1], int.__eq__)
+        return _at_all(self.element_0, length, outer[::-1])
 
-def _starts(base: int, dims: list[Range]) -> list[int]:
-    """Return where each piece begins, in row-major order of the dimensions."""
+    def in_one_piece(self) -> bool:
+        """Return whether `pieces` has one range."""
+        length, outer = _joined(self.width, self.dims[::-1], int.__eq__)
+        return length > 0 and not outer
+
+    def bits(self) -> Ranges:
+        """Return the bits that the array covers."""
+        if 0 in self.shape:
+            return ()
+        lowest = self.element_0 + sum((count - 1) * min(stride, 0) for count, stride in self.dims)
+        upward = sorted(((count, abs(stride)) for count, stride in self.dims), key=itemgetter(1))
+        return merged(_at_all(lowest, *_joined(self.width, upward, int.__le__)))
+
+
+def _joined(length: int, dims: list[Range], meets: Callable[[int, int], bool]) -> tuple[int, list[Range]]:
+    """Return the bits of a piece, and the dimensions that place pieces, the innermost first."""
+    outer: list[Range] = []
+    for count, stride in dims:
+        if not outer and meets(stride, length):
+            length += stride * (count - 1)
+        elif count != 1:
+            outer.append((count, stride))
+    return length, outer
+
+
+def _at_all(base: int, length: int, dims: list[Range]) -> Ranges:
+    """Return a piece at each place of the dimensions, in row-major order."""
     if prod(count for count, _ in dims) > MAX_PIECES:
         raise ModelError("", f"a layout of more than {MAX_PIECES} ranges is not supported")
-    return [base + sum(place) for place in product(*([index * stride for index in range(n)] for n, stride in dims))]
+    places = product(*([index * stride for index in range(count)] for count, stride in dims))
+    return tuple((base + sum(place), base + sum(place) + length) for place in places if length)
 
 
 def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
     """Return whether shapes, widths and all strides that matter agree, wherever element 0 lies."""
-    if (one.shape, one.width) != (other.shape, other.width):
-        return False
-    return all(n <= 1 or s == t for n, s, t in zip(one.shape, one.strides, other.strides, strict=True))
+    pairs = zip(one.shape, one.strides, other.strides, strict=False)
+    return (one.shape, one.width) == (other.shape, other.width) and all(n <= 1 or s == t for n, s, t in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +212,14 @@ class ProblemRecord:
     stated: frozenset[str] = frozenset()
     """Which lists the document gives."""
 
+    def life(self, buffer: int) -> Ranges:
+        """Return the steps at which a buffer is believed to live: its lifetime less its gaps."""
+        return without(((self.start[buffer], self.stop[buffer]),), merged(self.gaps.get(buffer, ())))
+
+    def relays(self, donor: int, recipient: int) -> bool:
+        """Return whether the one's believed life ends at the step at which the other's begins."""
+        return self.stop[donor] - 1 == self.start[recipient]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRecord:
@@ -265,9 +266,7 @@ class DocumentRecord:
     plans: tuple[PlanRecord, ...] = ()
     session: tuple[RunRecord, ...] | None = None
     runs: tuple[RunRecord, ...] = ()
-    """The session, or one run of each plan."""
-    joined: bool = False
-    """Whether the runs are a session, over one memory."""
+    """The session, over one memory, or one run of each plan, each on its own."""
     kinds: dict[str, dict[Pair, str]] = field(default_factory=dict)
     """What a table of kinds says: kind -> pair -> a strength, `denied` or `unknown`."""
 
@@ -281,50 +280,20 @@ class DocumentRecord:
         return tuple(found)
 
     @cached_property
-    def identities(self) -> tuple[tuple[int, ...], ...]:
-        """The buffer as it persists behind each buffer of each run.
-
-        A persistent buffer is one in all programs that have its name; the others are those of the
-        last run of the program that a run waits for, else fresh.
-        """
-        first: list[int] = []
+    def owners(self) -> list[int]:
+        """The run that began the memory which each run uses apart, for what does not persist."""
+        found: list[int] = []
         for index, run in enumerate(self.runs):
-            earlier = [w for w in self.waits[index] if self.runs[w].program == run.program] if self.joined else []
-            first.append(first[max(earlier)] if earlier else index)
-        return self._numbered(first)
-
-    @cached_property
-    def homes(self) -> tuple[tuple[int, ...], ...]:
-        """The memory of its own that each buffer of each run has where the plan gives it no slot.
-
-        One for all runs of a program; of a persistent buffer, for all programs that have its name.
-        """
-        return self._numbered([run.program if self.joined else index for index, run in enumerate(self.runs)])
-
-    def _numbered(self, whose: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Return a number for each buffer of each run: one for each name of a persistent buffer in
-        one memory, for the others one for each index and entry of `whose`.
-        """
-        known: dict[tuple[object, ...], int] = {}
-        found = []
-        for index, run in enumerate(self.runs):
-            memory = -1 if self.joined else index
-            buffers = enumerate(self.programs[run.program].buffers)
-            keys = [(memory, b.name) if b.persistent else (memory, whose[index], i) for i, b in buffers]
-            found.append(tuple(known.setdefault(key, len(known)) for key in keys))
-        return tuple(found)
+            earlier = [before for before in self.waits[index] if self.runs[before].program == run.program]
+            found.append(found[max(earlier)] if earlier else index)
+        return found
 
     def at_end(self, end: int) -> "DocumentRecord":
-        """Return the document with every buffer that has a range of sizes at its low (0) or high
-        (1) end; believed sizes follow where the problem states none.
-        """
+        """Return the document with all sizes, but those stated, at the low (0) or high (1) end."""
 
         def sized(buffer: BufferRecord) -> BufferRecord:
-            ends = buffer.nbytes_range
-            return buffer if ends is None else replace(buffer, nbytes=ends[end])
+            return replace(buffer, nbytes=buffer.nbytes_range[end]) if buffer.nbytes_range else buffer
 
         programs = tuple(replace(one, buffers=tuple(map(sized, one.buffers))) for one in self.programs)
-        problems = tuple(
-            one if "nbytes" in one.stated else replace(one, nbytes=programs[one.program].sizes) for one in self.problems
-        )
-        return replace(self, programs=programs, problems=problems)
+        problems = [p if "nbytes" in p.stated else replace(p, nbytes=programs[p.program].sizes) for p in self.problems]
+        return replace(self, programs=programs, problems=tuple(problems))

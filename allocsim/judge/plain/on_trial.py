@@ -11,139 +11,129 @@ A *stretch* is `(start, stop, low, high, value)`: the bits `[low, high)` of a bu
 segment, stretches that only meet are two. What lives from the run's start starts at -1; what lives
 to its end stops behind the step after the last.
 
+A pair (donor, recipient) is *handed over* at an op that only reads the one, only writes the other,
+and at which a segment of the donor ends and one of the recipient begins; a persistent recipient is
+overwritten fully. Without ops, a pair is handed over that the problem believes to share, where the
+one's believed life ends as the other's begins; no persistent buffer is.
+
 What this module does not see: tags, and what is wrong.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
+from typing import Any
 
-from allocsim.judge.plain.document_records import (
-    DocumentRecord,
-    OpRecord,
-    Pair,
-    PlanRecord,
-    ProblemRecord,
-    ProgramRecord,
-)
-from allocsim.judge.plain.ranges import HeldRanges, Range, Ranges, merged, without
+from allocsim.judge.plain import document_records as records
+from allocsim.judge.plain.document_records import Pair
+from allocsim.judge.plain.ranges import EVERYWHERE, HeldRanges, Range, Ranges, meet, merged, moved, without
 from allocsim.judge.violations import Violation
 
 Stretch = tuple[int, int, int, int, int | None]
 
-Place = Callable[[int], tuple[int, int]]
-"""Buffer -> (space, first bit); a space is an arena, or, below 0, memory of one buffer's own."""
+Space = int | str | Pair
+"""An arena, or memory of its own: the name of a persistent buffer, of others owner and index."""
 
-STRENGTHS: Final = ("exact", "bytes", "whole")
+Places = Sequence[tuple[Space, int]]
+"""The space of each buffer and its first bit there."""
 
 
 @dataclass(frozen=True)
 class Liveness:
     """The accesses of a program, uploads left out, with segments and stretches of every buffer."""
 
-    program: ProgramRecord
+    program: records.ProgramRecord
     skip: tuple[int, ...]
-    _stretches: dict[int, list[Stretch]] = field(default_factory=dict)
-    _segments: dict[int, Ranges] = field(default_factory=dict)
 
     @cached_property
-    def steps(self) -> tuple[int, ...]:
-        """The steps of ops that are accesses."""
-        ops = enumerate(self.program.ops)
-        return tuple(step for step, op in ops if op.kind != "view" and step not in self.skip)
+    def ops(self) -> dict[int, records.OpRecord]:
+        """The ops that are accesses, by step."""
+        return {step: op for step, op in enumerate(self.program.ops) if op.kind != "view" and step not in self.skip}
 
     @cached_property
-    def _touched(self) -> dict[int, dict[int, tuple[list[int], list[int]]]]:
-        found: dict[int, dict[int, tuple[list[int], list[int]]]] = {}
-        for step in self.steps:
-            for side, values in enumerate((self.program.ops[step].operands, self.written(step))):
+    def made_by(self) -> dict[int, int]:
+        """The op that writes each value; a view is written by none."""
+        return {value: step for step, op in self.ops.items() for value in op.results}
+
+    @cached_property
+    def written(self) -> dict[int, list[int]]:
+        """The results that each op writes, by position."""
+        own = [(buffer, 0) for buffer in range(len(self.program.buffers))]
+        return {step: [op.results[i] for i in moving(self.program, op, own)] for step, op in self.ops.items()}
+
+    @cached_property
+    def touched(self) -> list[dict[int, tuple[list[int], list[int]]]]:
+        """The accesses of each buffer: step -> (values read, values written), steps in order."""
+        found: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in self.program.buffers]
+        for step, op in self.ops.items():
+            for side, values in enumerate((op.operands, self.written[step])):
                 for value in values:
-                    of_buffer = found.setdefault(self.program.values[value].buffer, {})
-                    of_buffer.setdefault(step, ([], []))[side].append(value)
+                    found[self.program.values[value].buffer].setdefault(step, ([], []))[side].append(value)
         return found
 
-    def touched(self, buffer: int) -> dict[int, tuple[list[int], list[int]]]:
-        """Return the accesses of a buffer: step -> (values read, values written), steps in
-        order.
-        """
-        return self._touched.get(buffer, {})
-
-    def written(self, step: int) -> list[int]:
-        """Return the results that an op writes, by position."""
-        program, op = self.program, self.program.ops[step]
-        rests = [op.same and stays(program, op, i, lambda buffer: (buffer, 0)) for i in range(len(op.results))]
-        return [value for value, rest in zip(op.results, rests, strict=True) if not rest]
-
-    def producer(self, value: int) -> int | None:
-        """Return the op that writes a value; None for a view, and for what nothing writes."""
-        step = self.program.made_by.get(value)
-        return None if step is None or step in self.skip or self.program.ops[step].kind == "view" else step
-
-    def segments(self, buffer: int) -> Ranges:
-        """Return the segments of a buffer, in order."""
-        if buffer not in self._segments:
-            found: list[Range] = []
-            for start, stop in sorted(row[:2] for row in self.stretches(buffer)):
-                if found and start < found[-1][1]:
-                    found[-1] = (found[-1][0], max(stop, found[-1][1]))
-                else:
-                    found.append((start, stop))
-            self._segments[buffer] = tuple(found)
-        return self._segments[buffer]
-
-    def stretches(self, buffer: int) -> list[Stretch]:
-        """Return the stretches of a buffer; those of a persistent one have all its bits."""
-        if buffer not in self._stretches:
-            whole = self.program.buffers[buffer].persistent
-            self._stretches[buffer] = self._epochs(buffer) if whole else self._by_bits(buffer)
-        return self._stretches[buffer]
-
-    def overwrites(self, buffer: int, step: int) -> bool:
-        """Return whether the results of an op cover every byte that values cover in a buffer."""
-        _, written = self.touched(buffer).get(step, ([], []))
-        ranges = merged(part for value in written for part in self.program.bits[value])
-        return bool(written) and not without(self._covered.get(buffer, ()), ranges)
+    @cached_property
+    def segments(self) -> list[Ranges]:
+        """The segments of each buffer, in order."""
+        return [merged((row[:2] for row in rows), touching=False) for rows in self.stretches]
 
     @cached_property
-    def _covered(self) -> dict[int, Ranges]:
-        parts: dict[int, list[Range]] = {}
-        for index, value in enumerate(self.program.values):
-            if self.program.buffers[value.buffer].persistent:
-                parts.setdefault(value.buffer, []).extend(self.program.bits[index])
-        return {buffer: merged(found) for buffer, found in parts.items()}
+    def stretches(self) -> list[list[Stretch]]:
+        """The stretches of each buffer; those of a persistent one have all its bits."""
+        buffers = enumerate(self.program.buffers)
+        return [self._epochs(index) if buffer.persistent else self._by_bits(index) for index, buffer in buffers]
+
+    @cached_property
+    def overwrites(self) -> set[tuple[int, int]]:
+        """Each persistent buffer and op whose results cover every byte that values cover in it."""
+        covered: list[list[Range]] = [[] for _ in self.program.buffers]
+        for value, bits in zip(self.program.values, self.program.bits, strict=True):
+            covered[value.buffer] += bits
+        found = set()
+        for buffer in [index for index, buffer in enumerate(self.program.buffers) if buffer.persistent]:
+            everything = merged(covered[buffer])
+            for step, (_, values) in self.touched[buffer].items():
+                if values and not without(everything, merged(part for v in values for part in self.program.bits[v])):
+                    found.add((buffer, step))
+        return found
+
+    @cached_property
+    def handovers(self) -> dict[int, set[Pair]]:
+        """The pairs that each op hands over."""
+        spans = [(buffer, span) for buffer, spans in enumerate(self.segments) for span in spans]
+        ends = {(buffer, stop - 1) for buffer, (_, stop) in spans}
+        begins = {(buffer, start) for buffer, (start, _) in spans if not self.program.buffers[buffer].persistent}
+        begins |= self.overwrites
+        found: dict[int, set[Pair]] = {}
+        for step, op in self.ops.items():
+            reads, writes = (set(self.program.buffers_of(side)) for side in (op.operands, self.written[step]))
+            donors = [buffer for buffer in reads - writes if (buffer, step) in ends]
+            found[step] = set(product(donors, [buffer for buffer in writes - reads if (buffer, step) in begins]))
+        return found
 
     def _by_bits(self, buffer: int) -> list[Stretch]:
+        """Return when each bit is live; a value without bits has one of its own, below 0."""
         found: list[Stretch] = []
         memory: HeldRanges[tuple[int, int, int | None]] = HeldRanges()
-        named: dict[int, int] = {}
-        for step, (reads, writes) in self.touched(buffer).items():
-            for value in reads:
-                if not self.program.bits[value]:
-                    made = self.producer(value)
-                    found.append((named.setdefault(value, step) if made is None else made, step + 1, 0, 0, value))
-                for low, high, held in [row for part in self.program.bits[value] for row in memory.at(*part)]:
-                    start, _, writer = held or (step, step, None)
-                    memory.put(low, high, (start, step, writer))
-            for value in writes:
-                if not self.program.bits[value]:
-                    found.append((step, step + 1, 0, 0, value))
-                for part in self.program.bits[value]:
-                    # of two results of one op on one bit, the later one is what it holds
-                    found += [row for row in _ended(memory.at(*part)) if row[0] < step or row[4] is None]
-                    memory.put(*part, (step, step, value))
-        return found + _ended(memory.all())
+        for step, (reads, writes) in self.touched[buffer].items():
+            parts = {value: self.program.bits[value] or ((-1 - value, -value),) for value in (*reads, *writes)}
+            for low, high, held in [row for value in reads for part in parts[value] for row in memory.at(*part)]:
+                start, _, written = held or (step, step, None)
+                memory.put(low, high, (start, step, written))
+            for written, part in [(value, part) for value in writes for part in parts[value]]:
+                # of two results of one op on one bit, the later one is what it holds
+                found += [row for row in _ended(memory.at(*part)) if row[0] < step or row[4] is None]
+                memory.put(*part, (step, step, written))
+        return found + _ended(memory.at(*EVERYWHERE))
 
     def _epochs(self, buffer: int) -> list[Stretch]:
-        """Return when a persistent buffer is live: from the run's start or a full overwrite to the
-        last read before the next full overwrite.
-        """
+        """Return when a persistent buffer is live: up to the last read before a full overwrite."""
         found: list[Range] = []
         start, last, late = -1, -1, list[int]()
-        for step, (reads, writes) in self.touched(buffer).items():
+        for step, (reads, writes) in self.touched[buffer].items():
             if reads:
                 last, late = step, []
-            if writes and self.overwrites(buffer, step):
+            if (buffer, step) in self.overwrites:
                 found += [(start, last + 1), *((w, w + 1) for w in late)]
                 start, last, late = step, step, []
             elif writes:
@@ -155,13 +145,11 @@ class Liveness:
 
 def _ended(rows: Iterable[tuple[int, int, tuple[int, int, int | None] | None]]) -> list[Stretch]:
     """Return the stretches of what a memory held."""
-    return [(held[0], held[1] + 1, low, high, held[2]) for low, high, held in rows if held is not None]
+    return [(held[0], held[1] + 1, max(low, 0), max(high, 0), held[2]) for low, high, held in rows if held is not None]
 
 
-def chunks(program: ProgramRecord, op: OpRecord, position: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (bit of the operand, bit of the result, how many) of one pair of a `same`,
-    row-major.
-    """
+def chunks(program: records.ProgramRecord, op: records.OpRecord, position: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (bit of the operand, bit of the result, how many) of a pair of a `same`, row-major."""
     sources, targets = ([*program.values[side[position]].pieces()][::-1] for side in (op.operands, op.results))
     while sources and targets:
         (low, high), (to, end) = sources.pop(), targets.pop()
@@ -171,75 +159,83 @@ def chunks(program: ProgramRecord, op: OpRecord, position: int) -> Iterator[tupl
         targets += [(to + length, end)] * (to + length < end)
 
 
-def stays(program: ProgramRecord, op: OpRecord, position: int, place: Place) -> bool:
-    """Return whether both sides of one pair of a `same` lie at one address: nothing moves."""
-    (space, base), (other_space, other_base) = map(
-        place, program.buffers_of((op.operands[position], op.results[position]))
-    )
-    return space == other_space and all(base + low == other_base + to for low, to, _ in chunks(program, op, position))
+def behind(places: Places, one: int, other: int) -> int | None:
+    """Return how many bits behind the one buffer the other begins; None in another space."""
+    (space, base), (other_space, other_base) = places[one], places[other]
+    return other_base - base if space == other_space else None
 
 
-def places(plan: PlanRecord, homes: Sequence[int]) -> Place:
-    """Return where a plan puts buffers; `homes` numbers memory of their own."""
+def moving(program: records.ProgramRecord, op: records.OpRecord, places: Places) -> list[int]:
+    """Return the positions of what an op writes; of a `same` only what lies elsewhere."""
 
-    def place(buffer: int) -> tuple[int, int]:
-        slot = plan.slots[buffer]
-        return (slot.arena, 8 * slot.offset) if slot.arena >= 0 else (-1 - homes[buffer], 0)
+    def moves(position: int) -> bool:
+        by = behind(places, *program.buffers_of((op.operands[position], op.results[position])))
+        return by is None or any(low != to + by for low, to, _ in chunks(program, op, position))
 
-    return place
+    return [position for position in range(len(op.results)) if not op.same or moves(position)]
+
+
+class RunOnTrial:
+    """A program as a plan lays it, or, without ops, as the plan's problem believes it to be."""
+
+    def __init__(self, document: records.DocumentRecord, index: int, live: Liveness, planned: Places = ()) -> None:
+        self.document, self.index, self.run = document, index, document.runs[index]
+        self.live, self.program, self.plan = live, live.program, document.plans[self.run.plan]
+        believed = None if self.plan.problem is None else document.problems[self.plan.problem]
+        self.problem = None if self.program.ops else believed
+        """What stands in for a program without ops."""
+        self.sizes = self.program.sizes if self.problem is None else self.problem.nbytes
+        self.apart = _on_its_own(self.program, document.owners[index])
+        """Where each buffer lies in memory of its own."""
+        homes = zip(self.plan.slots, _on_its_own(self.program, self.run.program), strict=True)
+        self.planned = planned or [(slot.arena, 8 * slot.offset) if slot.arena >= 0 else home for slot, home in homes]
+
+    @cached_property
+    def life(self) -> list[Ranges]:
+        """The steps of the run at which each buffer lives."""
+        if self.problem is not None:
+            return [self.problem.life(buffer) for buffer in range(len(self.sizes))]
+        return [meet(segments, ((0, len(self.program.ops)),)) for segments in self.live.segments]
+
+    @cached_property
+    def handovers(self) -> dict[int, set[Pair]]:
+        """The pairs that are handed over at each step."""
+        if self.problem is None:
+            return self.live.handovers
+        found: dict[int, set[Pair]] = {}
+        for pair in self.problem.may_share:
+            kept = any(self.program.buffers[buffer].persistent for buffer in pair)
+            if self.problem.relays(*pair) and not kept:
+                found.setdefault(self.problem.start[pair[1]], set()).add(pair)
+        return found
+
+    def shared(self, one: int, other: int) -> Ranges:
+        """Return the bits that two values share, within the buffer of the first."""
+        by = behind(self.planned, *self.program.buffers_of((one, other)))
+        return () if by is None else meet(self.program.bits[one], moved(self.program.bits[other], by))
+
+    def violation(self, kind: str, step: int | None, **fields: Any) -> Violation:
+        """Return a record of something that the run does at a step."""
+        of = self.run
+        return Violation(kind=kind, program=of.program, plan=of.plan, run=self.index, step=step, op=step, **fields)
+
+
+def _on_its_own(program: records.ProgramRecord, owner: int) -> Places:
+    """Return places in memory of their own; buffers that persist by one name have one."""
+    return [(buffer.name if buffer.persistent else (owner, i), 0) for i, buffer in enumerate(program.buffers)]
 
 
 class OnTrial:
     """A document and its runs."""
 
-    def __init__(self, document: DocumentRecord) -> None:
+    def __init__(self, document: records.DocumentRecord) -> None:
         self.document = document
-        self._live: dict[tuple[int, tuple[int, ...]], Liveness] = {}
+        self.liveness = cache(lambda program, skip: Liveness(document.programs[program], skip))
+        """Program, uploads left out -> the accesses."""
+        self.runs = [self.run(index) for index in range(len(document.runs))]
+        self.plans_in_use = sorted({run.plan for run in document.runs})
 
-    def program(self, run: int) -> ProgramRecord:
-        """Return the program of a run."""
-        return self.document.programs[self.document.runs[run].program]
-
-    def plan(self, run: int) -> PlanRecord:
-        """Return the plan of a run."""
-        return self.document.plans[self.document.runs[run].plan]
-
-    def liveness(self, program: int, skip: tuple[int, ...] = ()) -> Liveness:
-        """Return the accesses of a program, uploads left out."""
-        if (program, skip) not in self._live:
-            self._live[program, skip] = Liveness(self.document.programs[program], skip)
-        return self._live[program, skip]
-
-    def live(self, run: int) -> Liveness:
-        """Return the accesses of a run."""
-        return self.liveness(self.document.runs[run].program, self.document.runs[run].skip)
-
-    def place(self, run: int) -> Place:
-        """Return where the buffers of a run lie."""
-        return places(self.plan(run), self.document.homes[run])
-
-    def believed(self, plan: PlanRecord, program: ProgramRecord) -> ProblemRecord | None:
-        """Return the problem that stands in for a program without ops, if its plan names one."""
-        return None if plan.problem is None or program.ops else self.document.problems[plan.problem]
-
-    @cached_property
-    def plans_in_use(self) -> dict[int, list[int]]:
-        """Plan -> its runs, in order of plans."""
-        found: dict[int, list[int]] = {}
-        for index, run in enumerate(self.document.runs):
-            found.setdefault(run.plan, []).append(index)
-        return dict(sorted(found.items()))
-
-    def contract(self, op: OpRecord, pair: Pair) -> str:
-        """Return what a kernel promises of a pair of positions: a strength, `denied` or
-        `unknown`.
-        """
-        if op.in_place is None:
-            return self.document.kinds.get(op.kind, {}).get(pair, "unknown")
-        said = [strength for one, other, strength in op.in_place if (one, other) == pair]
-        return max(said, key=STRENGTHS.index, default="denied")
-
-    def record(self, kind: str, run: int, step: int | None, **fields: Any) -> Violation:
-        """Return a record of something that a run does at a step."""
-        of = self.document.runs[run]
-        return Violation(kind=kind, program=of.program, plan=of.plan, run=run, step=step, op=step, **fields)
+    def run(self, index: int, planned: Places = ()) -> RunOnTrial:
+        """Return a run, laid as its plan says, or elsewhere."""
+        run = self.document.runs[index]
+        return RunOnTrial(self.document, index, self.liveness(run.program, run.skip), planned)

@@ -1,10 +1,13 @@
-"""Which buffers a plan lays over each other while both live: `Overlap`.
+"""Which buffers a plan lays over each other while both live, `Overlap`, and the bytes it needs.
 
 Two buffers with slots in one arena, whose bytes `[offset, offset + nbytes of the buffer)` share
-one, conflict at a step at which both are live, unless they may share there: by tags (`tags`), or
-by a pair handed over at that op (`donations`). For a program without ops its problem stands in:
-believed lifetimes less the gaps, sizes, and pairs. One record for each (run, pair of buffers), at
-the first such step.
+one, conflict at a step at which both are live, unless they may share there: as both hold the same
+(`replay`), or as a pair handed over (`alias_rule`). For a program without ops its problem stands
+in. One record for each (run, pair of buffers), at the first such step.
+
+`lower_bound_bytes` is the largest sum, over steps of runs, of the bytes of live buffers that have a
+slot in an arena; a class of buffers that might share bytes there counts once, as its largest:
+those that an op joins, and those that hold the same by a `same`. No clean plan goes below it.
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 
@@ -12,50 +15,37 @@ What this module does not see: whether the bytes shared are ever read.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import combinations, pairwise
 
-from allocsim.judge.plain.alias_rule import permitted
-from allocsim.judge.plain.document_records import Pair, PlanRecord, ProblemRecord, ProgramRecord
-from allocsim.judge.plain.on_trial import OnTrial, Place
-from allocsim.judge.plain.ranges import Range, Ranges, merged, without
-from allocsim.judge.plain.replay import Replay, agree, held
-from allocsim.judge.violations import Violation
+from allocsim.judge.plain.alias_rule import joins, permitted
+from allocsim.judge.plain.document_records import Pair, PlanRecord
+from allocsim.judge.plain.on_trial import OnTrial, RunOnTrial
+from allocsim.judge.plain.ranges import Range, Ranges
+from allocsim.judge.plain.replay import Replay, alike, held, might_agree
+from allocsim.judge.violations import Stats, Violation
 
-Rectangle = tuple[int, int, int, int, int]
-"""`[start, stop)` by `[low, high)`, and whose it is."""
-
-
-def check_overlap(trial: OnTrial, replays: dict[int, Replay]) -> Iterator[Violation]:
-    """Yield the pairs of buffers of each run that conflict."""
-    for run in range(len(trial.document.runs)):
-        program, plan = trial.program(run), trial.plan(run)
-        problem = trial.believed(plan, program)
-        if program.ops:
-            sizes: Sequence[int] = program.sizes
-            common = overlaps(plan, sizes, trial.live(run).segments)
-        elif problem is not None:
-            sizes, common = problem.nbytes, _of_believed(plan, program, problem)
-        else:
-            continue
-        for pair, steps in sorted(common.items()):
-            step = None
-            if program.ops:
-                step = first_conflict(replays[run], run, pair, steps, trial.place(run), orders=(pair, pair[::-1]))
-            if step is not None or not program.ops:
-                at = shared(plan, sizes, pair)
-                yield trial.record("Overlap", run, step, buffer=pair[0], other_buffer=pair[1], bytes=at)
+Rectangle = tuple[int, int, int, int, int]  # `[start, stop)` by `[low, high)`, and whose it is
 
 
-def overlaps(plan: PlanRecord, sizes: Sequence[int], lifetimes: Callable[[int], Ranges]) -> dict[Pair, list[Range]]:
-    """Return the pairs of buffers of one arena that share bytes and steps, the lower index first,
-    with those steps.
-    """
+def check_overlap(run: RunOnTrial, replay: Replay) -> Iterator[Violation]:
+    """Yield the pairs of buffers of a run that conflict."""
+    for pair, steps in sorted(overlaps(run.plan, run.sizes, run.life).items()):
+        first = first_conflict(run, replay, (pair, pair[::-1]), steps)
+        if first is not None:
+            step, at = first if run.program.ops else None, shared(run.plan, run.sizes, pair)
+            yield run.violation("Overlap", step, buffer=pair[0], other_buffer=pair[1], bytes=at)
+
+
+def overlaps(plan: PlanRecord, sizes: Sequence[int], lifetimes: Sequence[Ranges]) -> dict[Pair, list[Range]]:
+    """Return the pairs of buffers of one arena that share bytes and steps, with those steps."""
     arenas: dict[int, list[Rectangle]] = {}
     for buffer, slot in enumerate(plan.slots):
         if slot.arena >= 0 and sizes[buffer] > 0:
             place = slot.offset, slot.offset + sizes[buffer], buffer
-            arenas.setdefault(slot.arena, []).extend((*span, *place) for span in lifetimes(buffer))
+            arenas.setdefault(slot.arena, []).extend((*span, *place) for span in lifetimes[buffer])
     found: dict[Pair, list[Range]] = {}
     for rows in arenas.values():
         for one, other in meeting(rows):
@@ -90,49 +80,74 @@ def shared(plan: PlanRecord, sizes: Sequence[int], pair: Pair) -> Ranges:
     return ((low - one.offset, high - one.offset),) if low < high and one.arena == other.arena >= 0 else ()
 
 
-def first_conflict(
-    replay: Replay, run: int, pair: Pair, common: list[Range], place: Place, *, orders: Sequence[Pair]
-) -> int | None:
-    """Return the first step of those given at which two buffers may not share, as laid; None if
-    there is none.
-    """
-    trial, live = replay.trial, replay.trial.live(run)
-    touched = {step for buffer in pair for step in live.touched(buffer)}
-    by = place(pair[1])[1] - place(pair[0])[1]
+def first_conflict(run: RunOnTrial, replay: Replay, orders: Sequence[Pair], common: Iterable[Range]) -> int | None:
+    """Return the first of the common steps at which a pair may not share, as laid."""
+    changes = {step + more for buffer in orders[0] for step in run.live.touched[buffer] for more in (0, 1)}
     for start, stop in sorted(common):
-        first, last = max(start, 0), min(stop, len(live.program.ops))
-        changes = {first, *(step + more for step in touched for more in (0, 1))}
-        for step in sorted(step for step in changes if first <= step < last):
-            if any(permitted(trial, live, step, order, place) for order in orders):
-                continue
-            if run in replay.at_start and agree(held(replay, run, pair[0], step), held(replay, run, pair[1], step), by):
-                continue
-            return step
+        for step in sorted({start, *(step for step in changes if start < step < stop)}):
+            if not alike(replay, run, orders[0], step) and not any(permitted(run, step, order) for order in orders):
+                return step
     return None
 
 
-def believed_life(problem: ProblemRecord, buffer: int) -> Ranges:
-    """Return the steps at which a buffer is believed to live: its lifetime less its gaps."""
-    start, stop = problem.start[buffer], problem.stop[buffer]
-    return without(((start, stop),), merged(problem.gaps.get(buffer, ())))
+def stats(trial: OnTrial, replays: dict[int, Replay]) -> Stats:
+    """Return the sizes of what was judged."""
+    document = trial.document
+    ran = {run.program for run in document.runs} or range(len(document.programs))
+    return Stats(
+        ops=sum(len(document.programs[index].ops) for index in ran),
+        buffers=sum(len(document.programs[index].buffers) for index in ran),
+        peak_bytes=max((_peak(document.plans[index]) for index in trial.plans_in_use), default=0),
+        lower_bound_bytes=max((_bound(run, replays[run.index]) for run in trial.runs), default=0),
+    )
 
 
-def _of_believed(plan: PlanRecord, program: ProgramRecord, problem: ProblemRecord) -> dict[Pair, list[Range]]:
-    """Return the pairs that are believed to live at one step and not to share there."""
-    found = overlaps(plan, problem.nbytes, lambda buffer: believed_life(problem, buffer))
-    for donor, recipient in problem.may_share:
-        pair = (min(donor, recipient), max(donor, recipient))
-        if pair in found and believed_handover(plan, program, problem, donor, recipient):
-            at = problem.start[recipient]
-            found[pair] = list(without(tuple(found[pair]), ((at, at + 1),)))
-    return {pair: steps for pair, steps in found.items() if steps}
+def _peak(plan: PlanRecord) -> int:
+    """Return the highest end of any slot, summed over arenas."""
+    ends = ((slot.arena, max(slot.offset + slot.nbytes, 0)) for slot in plan.slots if slot.arena >= 0)
+    return sum(dict(sorted(ends)).values())  # of equal keys the last stays, the highest
 
 
-def believed_handover(
-    plan: PlanRecord, program: ProgramRecord, problem: ProblemRecord, donor: int, recipient: int
-) -> bool:
-    """Return whether a believed pair may share, in a program without ops."""
-    if program.buffers[donor].persistent or program.buffers[recipient].persistent:
-        return False
-    meets = problem.stop[donor] - 1 == problem.start[recipient]
-    return meets and plan.slots[donor].offset == plan.slots[recipient].offset
+def _bound(run: RunOnTrial, replay: Replay) -> int:
+    """Return the largest sum of one run, by a sweep over the ends of segments."""
+    begins: defaultdict[int, set[int]] = defaultdict(set)
+    ends: defaultdict[int, set[int]] = defaultdict(set)
+    for buffer, slot in enumerate(run.plan.slots):
+        for start, stop in run.life[buffer] if slot.arena >= 0 and run.sizes[buffer] > 0 else ():
+            begins[start].add(buffer)
+            ends[stop].add(buffer)
+    # who might share changes behind the ends, and at every step where a `same` moves anything
+    last = len(run.program.ops) if run.index in replay.at_start else 0
+    alive, best = set[int](), 0
+    for step, following in pairwise([*sorted({*begins, *ends}), 1 << 62]):
+        alive = (alive - ends[step]) | begins[step]
+        for at in range(step, max(min(following, last), min(step + 2, following))):
+            if sum(run.sizes[buffer] for buffer in alive) > best:
+                best = max(best, _classes(run.sizes, alive, _alike(run, replay, at, alive)))
+    return best
+
+
+def _alike(run: RunOnTrial, replay: Replay, step: int, buffers: set[int]) -> Iterable[Pair]:
+    """Yield pairs of live buffers that might share bytes at a step."""
+    for pair in run.handovers.get(step, ()):
+        if run.problem is not None or joins(run, step, pair):
+            yield pair
+    if run.index in replay.at_start:
+        rows = {buffer: held(replay, run, buffer, step) for buffer in buffers}
+        holders: dict[Pair, set[int]] = {}
+        for buffer, mine in rows.items():
+            for tag in [tag for _, _, tag in mine if tag is not None]:
+                holders.setdefault(tag[:2], set()).add(buffer)
+        for one, other in {pair for same in holders.values() for pair in combinations(sorted(same), 2)}:
+            if might_agree(rows[one], rows[other]):
+                yield one, other
+
+
+def _classes(sizes: Sequence[int], alive: set[int], pairs: Iterable[Pair]) -> int:
+    """Return the bytes of live buffers, each class of those joined counted as its largest."""
+    of = {buffer: {buffer} for buffer in alive}
+    for one, other in pairs:
+        if one in alive and other in alive and of[one] is not of[other]:
+            of[one] |= of[other]
+            of.update(dict.fromkeys(of[other], of[one]))
+    return sum(max(sizes[buffer] for buffer in members) for members in {id(m): m for m in of.values()}.values())

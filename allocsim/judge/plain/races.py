@@ -16,32 +16,26 @@ Complexity: O(accesses log accesses + accesses that meet + ops x streams).
 What this module does not see: how long ops take.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import product
+from operator import or_
 from typing import Final, NamedTuple
 
 from allocsim.judge.plain.document_records import ProgramRecord
-from allocsim.judge.plain.on_trial import OnTrial, stays
-from allocsim.judge.plain.overlap import meeting
+from allocsim.judge.plain.on_trial import RunOnTrial, Space, moving
+from allocsim.judge.plain.overlap import Rectangle, meeting
 from allocsim.judge.plain.ranges import Ranges, in_bytes, meet, merged, moved
 from allocsim.judge.violations import Violation
 
-SCHEDULE_LIMIT: Final = 1 << 20
-"""Ops in all schedules of one memory."""
+SCHEDULE_LIMIT: Final = 1 << 20  # ops in all schedules of one memory
+DOES: Final = ("read", "write")  # by whether an access writes
 
-HAZARDS: Final = {
-    (False, True): "write after read",
-    (True, False): "read after write",
-    (True, True): "write after write",
-}
-"""Whether the earlier op writes, and the later one -> what they do."""
+Node = tuple[int, int]  # run and step
 
-Clock = dict[tuple[int, int], int]
-Node = tuple[int, int]
-"""Run and step."""
-
-Key = tuple[Node, Node, int, int]
-"""The later op, the earlier one, and the buffer of each."""
+Clock = Counter[tuple[int | Node, int]]
+"""Behind which step each stream is not known to have come, by run or late read; `|` knows both."""
 
 
 class RacingAccess(NamedTuple):
@@ -52,102 +46,89 @@ class RacingAccess(NamedTuple):
     writes: bool
     value: int
     buffer: int
-    space: int
-    base: int
-    """First byte of the buffer in its space."""
-    ranges: Ranges
-    """Bytes within the space."""
-
-    def apart(self) -> Ranges:
-        """Return the bytes within the buffer."""
-        return moved(self.ranges, -self.base)
+    space: Space
+    base: int  # first byte of the buffer in its space
+    ranges: Ranges  # bytes within the buffer
 
 
-Met = list[tuple[RacingAccess, RacingAccess, Ranges]]
-"""An access of the later op, one of the earlier, and the bytes they share."""
+Met = dict[tuple[Node, Node, int, int], list[tuple[RacingAccess, RacingAccess, Ranges]]]
+"""Later op, earlier op, buffers of both -> accesses of both, the bytes shared in the later's."""
 
 
-def check_races(trial: OnTrial, runs: range) -> Iterator[Violation]:
+def check_races(runs: Sequence[RunOnTrial]) -> Iterator[Violation]:
     """Yield the races among the runs of one memory."""
-    if _in_order(trial, runs):
+    if _in_order(runs):
         return
-    clocks = Clocks(trial, runs)
-    accesses = [access for run in runs for access in _accesses(trial, run)]
-    of_op: dict[tuple[Node, int], list[RacingAccess]] = {}
-    of_space: dict[int, list[int]] = {}
-    for index, access in enumerate(accesses):
-        of_op.setdefault((access.node, access.buffer), []).append(access)
-        of_space.setdefault(access.space, []).append(index)
-    pairs: dict[Key, Met] = {}
-    for indices in of_space.values():
-        hulls = [(accesses[i].ranges[0][0], accesses[i].ranges[-1][1], 0, 1, i) for i in indices]
-        for one, other in meeting(hulls):
-            first, later = sorted((accesses[one[4]], accesses[other[4]]), key=lambda access: access.node)
-            if first.node == later.node or not (first.writes or later.writes):
-                continue
-            ranges = moved(meet(first.ranges, later.ranges), -later.base)
-            if ranges and not clocks.before(first.node, later.node) and not clocks.before(later.node, first.node):
-                key = later.node, first.node, later.buffer, first.buffer
-                pairs.setdefault(key, []).append((later, first, ranges))
-    left = SCHEDULE_LIMIT
-    for key, met in sorted(pairs.items()):
-        sides = product(of_op[key[0], key[2]], of_op[key[1], key[3]])
-        in_apart = any((one.writes or other.writes) and meet(one.apart(), other.apart()) for one, other in sides)
-        record = _record(trial, key, met, in_apart=in_apart, left=left)
+    accesses = [access for run in runs for access in _accesses(run)]
+    of_op: defaultdict[tuple[Node, int], list[RacingAccess]] = defaultdict(list)
+    for access in accesses:
+        of_op[access.node, access.buffer].append(access)
+    left, of_run = SCHEDULE_LIMIT, {run.index: run for run in runs}
+    for key, met in sorted(_unordered(accesses, Clocks(runs)).items()):
+        (number, step), (other_number, other_step), buffer, other_buffer = key
+        run, other, schedule = of_run[number], of_run[other_number], None
+        if run is other and run.run.read_after is None:
+            schedule = exchanged(run.program, other_step, step)
+        sides = product(of_op[(number, step), buffer], of_op[(other_number, other_step), other_buffer])
+        record = run.violation(
+            "Race",
+            step,
+            value=min(met)[0].value,
+            buffer=buffer,
+            other_run=other_number,
+            other_op=other_step,
+            other_buffer=other_buffer,
+            bytes=merged(part for _, _, ranges in met for part in ranges),
+            in_apart=run.apart[buffer] == other.apart[other_buffer]
+            and any((one.writes or two.writes) and meet(one.ranges, two.ranges) for one, two in sides),
+            hazards=tuple(dict.fromkeys(f"{DOES[one.writes]} after {DOES[two.writes]}" for one, two, _ in sorted(met))),
+            schedule=schedule if schedule is not None and len(schedule) <= left else None,
+        )
         left -= len(record.schedule or ())
         yield record
 
 
-def _in_order(trial: OnTrial, runs: range) -> bool:
+def _in_order(runs: Sequence[RunOnTrial]) -> bool:
     """Return whether every op happens before all that stand behind it in the list."""
-    document = trial.document
-    chained = all(len(document.waits[run]) == run and document.runs[run].read_after is None for run in runs)
-    return (chained or not document.joined) and all(len(trial.program(run).streams) == 1 for run in runs)
-
-
-def _accesses(trial: OnTrial, run: int) -> Iterator[RacingAccess]:
-    """Yield the accesses of a run."""
-    program, place = trial.program(run), trial.place(run)
-    for step in trial.live(run).steps:
-        op = program.ops[step]
-        moves = [i for i in range(len(op.results)) if not (op.same and stays(program, op, i, place))]
-        sides = [(False, value) for value in op.operands] + [(True, op.results[i]) for i in moves]
-        for position, (writes, value) in enumerate(sides):
-            if program.bits[value]:
-                buffer = program.values[value].buffer
-                space, base = place(buffer)
-                ranges = moved(in_bytes(program.bits[value]), base // 8)
-                yield RacingAccess((run, step), position, writes, value, buffer, space, base // 8, ranges)
-
-
-def _record(trial: OnTrial, key: Key, met: Met, *, in_apart: bool, left: int) -> Violation:
-    (run, step), (other_run, other_step), buffer, other_buffer = key
-    met.sort(key=lambda row: (row[0].position, row[1].position))
-    identities = trial.document.identities
-    schedule = None
-    if run == other_run and trial.document.runs[run].read_after is None:
-        schedule = exchanged(trial.program(run), other_step, step)
-    return trial.record(
-        "Race",
-        run,
-        step,
-        value=met[0][0].value,
-        buffer=buffer,
-        other_run=other_run,
-        other_op=other_step,
-        other_buffer=other_buffer,
-        bytes=merged(part for _, _, ranges in met for part in ranges),
-        in_apart=in_apart and identities[run][buffer] == identities[other_run][other_buffer],
-        hazards=tuple(dict.fromkeys(HAZARDS[first.writes, later.writes] for later, first, _ in met)),
-        schedule=schedule if schedule is not None and len(schedule) <= left else None,
+    return all(
+        len(run.document.waits[run.index]) == position and run.run.read_after is None and len(run.program.streams) == 1
+        for position, run in enumerate(runs)
     )
 
 
+def _accesses(run: RunOnTrial) -> Iterator[RacingAccess]:
+    """Yield the accesses of a run."""
+    program = run.program
+    for step, op in run.live.ops.items():
+        sides = [(False, value) for value in op.operands]
+        sides += [(True, op.results[i]) for i in moving(program, op, run.planned)]
+        for position, (writes, value) in enumerate(sides):
+            if program.bits[value]:
+                buffer = program.values[value].buffer
+                space, base = run.planned[buffer]
+                ranges = in_bytes(program.bits[value])
+                yield RacingAccess((run.index, step), position, writes, value, buffer, space, base // 8, ranges)
+
+
+def _unordered(accesses: list[RacingAccess], clocks: "Clocks") -> Met:
+    """Return the accesses that share a byte, one of which writes, and that nothing orders."""
+    hulls: defaultdict[Space, list[Rectangle]] = defaultdict(list)
+    for index, access in enumerate(accesses):
+        low, high = access.base + access.ranges[0][0], access.base + access.ranges[-1][1]
+        hulls[access.space].append((low, high, 0, 1, index))
+    found: Met = defaultdict(list)
+    for one, other in (pair for rows in hulls.values() for pair in meeting(rows)):
+        first, later = sorted((accesses[one[4]], accesses[other[4]]))
+        if first.node == later.node or not (first.writes or later.writes):
+            continue
+        ranges = meet(moved(first.ranges, first.base - later.base), later.ranges)
+        if ranges and not clocks.before(first.node, later.node) and not clocks.before(later.node, first.node):
+            found[later.node, first.node, later.buffer, first.buffer].append((later, first, ranges))
+    return found
+
+
 def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ...]:
-    """Return a legal order in which `later` runs before `earlier`: what it waits for of the ops
-    between the two, itself, then `earlier`; ops before them keep their place, the others come
-    behind.
-    """
+    """Return in a legal order what `later` waits for behind `earlier`, itself, `earlier`."""
     needed: set[int] = set()
     streams = {program.ops[later].stream}
     for step in range(later, earlier, -1):
@@ -160,71 +141,39 @@ def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ..
 
 
 class Clocks:
-    """The order of the ops of the runs of one memory.
+    """The order of the ops of the runs of one memory; a late read is like a run of its own."""
 
-    A clock says how far an op knows each stream: `(run, stream) -> the last step of it that happens
-    before the op, or is the op`.
-    """
-
-    def __init__(self, trial: OnTrial, runs: range) -> None:
-        self.trial = trial
-        self._at_start: dict[int, Clock] = {}
-        self._inner: dict[Node, Clock] = {}
-        """Of each op, how far it knows the streams of its own run."""
-        self._late: dict[Node, Clock] = {}
-        self._whole: dict[int, Clock] = {}
-        """Of each run, the clock of what waits for all of it, late reads left out."""
+    def __init__(self, runs: Sequence[RunOnTrial]) -> None:
+        self._at_start: dict[int | Node, Clock] = {}
+        self._at_end: dict[int | Node, Clock] = {}  # of a run without its late reads
+        self._inner: dict[Node, Clock] = {}  # of each op, for the streams of its own run
+        self._stream: dict[Node, tuple[int | Node, int]] = {}
+        self._late: dict[Node, int] = {}  # the run that each late read comes after
         for run in runs:
             self._add(run)
 
-    def is_late(self, node: Node) -> bool:
-        """Return whether an op is a read that comes after a later run."""
-        run, step = node
-        late = self.trial.document.runs[run].read_after is not None
-        return late and self.trial.program(run).ops[step].kind == "host.read"
-
     def before(self, one: Node, other: Node) -> bool:
         """Return whether one op happens before another."""
-        if self.is_late(other):
-            clock = self._late[other]
-        elif one[0] == other[0] and not self.is_late(one):
-            clock = self._inner[other]
-        else:
-            clock = self._at_start[other[0]]
-        return clock.get((one[0], self._stream(one)), -1) >= one[1]
+        stream, (run, _) = self._stream[one], self._stream[other]
+        clock = self._inner[other] if stream[0] == run else self._at_start[run]
+        return clock[stream] > one[1]
 
-    def _stream(self, node: Node) -> int:
-        program = self.trial.program(node[0])
-        return len(program.streams) + node[1] if self.is_late(node) else program.ops[node[1]].stream
-
-    def _add(self, run: int) -> None:
-        document, ops = self.trial.document, self.trial.program(run).ops
-        waits = document.waits[run] if document.joined else frozenset[int]()
-        known = [clock for node, clock in self._late.items() if document.runs[node[0]].read_after in waits]
-        self._at_start[run] = _latest([*(self._whole[earlier] for earlier in waits), *known])
+    def _add(self, run: RunOnTrial) -> None:
+        number, waits = run.index, run.document.waits[run.index]
+        known: list[int | Node] = [*waits, *(node for node, after in self._late.items() if after in waits)]
+        self._at_start[number] = reduce(or_, (self._at_end[earlier] for earlier in known), Clock())
         last: dict[int, Clock] = {}
-        for step, op in enumerate(ops):
-            waited = [self._inner[run, earlier] for earlier in op.after if not self.is_late((run, earlier))]
-            clock = _latest([last.get(op.stream, {}), *waited])
-            if not self.is_late((run, step)):
-                clock[run, op.stream] = step
-                last[op.stream] = clock
-            self._inner[run, step] = clock
-        self._whole[run] = _latest([self._at_start[run], *last.values()])
-        done = self._whole[run] if last else {}  # without ops there is nothing to be late for
-        for earlier in range(run):
-            if earlier in self._at_start and document.runs[earlier].read_after == run:
-                for step in range(len(self.trial.program(earlier).ops)):
-                    node = (earlier, step)
-                    if self.is_late(node):
-                        clock = _latest([self._at_start[earlier], self._inner[node], done])
-                        self._late[node] = {**clock, (earlier, self._stream(node)): step}
-
-
-def _latest(clocks: Iterable[Clock]) -> Clock:
-    """Return how far several clocks know each stream together."""
-    found: Clock = {}
-    for clock in clocks:
-        for stream, step in clock.items():
-            found[stream] = max(found.get(stream, -1), step)
-    return found
+        for step, op in enumerate(run.program.ops):
+            node, late = (number, step), run.run.read_after if op.kind == "host.read" else None
+            self._stream[node] = (number if late is None else node), op.stream
+            waited = (self._inner[number, earlier] for earlier in op.after if (number, earlier) not in self._late)
+            self._inner[node] = reduce(or_, waited, last.get(op.stream, Clock()))
+            if late is None:
+                self._inner[node] = last[op.stream] = self._inner[node] | Clock({self._stream[node]: step + 1})
+            else:
+                self._late[node] = late
+        self._at_end[number] = reduce(or_, last.values(), self._at_start[number])
+        done = self._at_end[number] if last else Clock()  # without ops there is nothing to be late for
+        for node in [node for node, after in self._late.items() if after == number]:
+            self._at_start[node] = self._at_start[node[0]] | self._inner[node] | done
+            self._at_end[node] = self._at_start[node] | Clock({self._stream[node]: node[1] + 1})

@@ -17,14 +17,14 @@ Held = TypeVar("Held")
 Range = tuple[int, int]
 Ranges = tuple[Range, ...]
 
-LOWEST: Final = -(1 << 80)
+EVERYWHERE: Final = (-(1 << 80), 1 << 80)
 
 
-def merged(ranges: Iterable[Range]) -> Ranges:
-    """Return ranges sorted, what overlaps or touches as one, empty ones left out."""
+def merged(ranges: Iterable[Range], *, touching: bool = True) -> Ranges:
+    """Return ranges sorted, what overlaps, or touches, as one, empty ones left out."""
     found: list[Range] = []
     for low, high in sorted(ranges):
-        if found and low <= found[-1][1]:
+        if found and low < found[-1][1] + touching:
             found[-1] = (found[-1][0], max(high, found[-1][1]))
         elif low < high:
             found.append((low, high))
@@ -44,14 +44,8 @@ def meet(one: Ranges, other: Ranges) -> Ranges:
 
 def without(one: Ranges, holes: Ranges) -> Ranges:
     """Return what the first list has and the second has not."""
-    found = []
-    for start, high in one:
-        low = start
-        for hole_low, hole_high in holes:
-            found.append((low, min(hole_low, high)))
-            low = max(low, hole_high)
-        found.append((low, high))
-    return tuple((low, high) for low, high in found if low < high)
+    bounds = [EVERYWHERE[0], *(bound for hole in holes for bound in hole), EVERYWHERE[1]]
+    return meet(one, tuple(zip(bounds[::2], bounds[1::2], strict=True)))
 
 
 def moved(ranges: Ranges, by: int) -> Ranges:
@@ -68,7 +62,7 @@ class HeldRanges(Generic[Held]):
     """Ranges of one address space and what was put there last; None where nothing was put."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = [LOWEST]
+        self._starts: list[int] = [EVERYWHERE[0]]
         self._held: list[Held | None] = [None]
 
     def put(self, low: int, high: int, held: Held | None) -> None:
@@ -88,10 +82,6 @@ class HeldRanges(Generic[Held]):
         first, last = bisect_right(self._starts, low) - 1, bisect_left(self._starts, high)
         bounds = [low, *self._starts[first + 1 : last], high]
         return list(zip(bounds[:-1], bounds[1:], self._held[first:last], strict=True))
-
-    def all(self) -> list[tuple[int, int, Held | None]]:
-        """Return all ranges that hold something."""
-        return [row for row in self.at(LOWEST, self._starts[-1]) if row[2] is not None]
 
     def copy(self) -> "HeldRanges[Held]":
         """Return a memory that holds the same."""

@@ -1,12 +1,10 @@
-"""The pair of replays: what every read finds where the plan puts it, against what it must find.
-
-Kinds: `UninitialisedRead`, `OverwrittenRead`, `StaleRead`, `HistoryRead`. One record for each kind
-and (run, op, value).
+"""The pair of replays: what every read finds where the plan puts it, against what it must find:
+`UninitialisedRead`, `OverwrittenRead`, `StaleRead`, `HistoryRead`, one for each (run, op, value).
 
 A *tag* is `(run, value, shift, by)`: bit `p` of a memory holds bit `p - shift` of what that run
-wrote as that value; content laid before the session is run `CONTENT` and the buffer's identity.
-`by` is the run that put it there, which is a later one where a `same` moved it. Apart, memory is
-one for each identity; planned, one for each space (`on_trial.Place`).
+wrote as that value; content laid before the session is run `CONTENT` and the name of its buffer.
+`by` is the run that put it there, a later one where a `same` moved it. *Apart* every buffer has
+memory of its own, *planned* it lies where the plan puts it.
 
     no tag apart                                                       `UninitialisedRead`
     the value's op (no view) gave another tag than apart holds         `OverwrittenRead`
@@ -25,11 +23,12 @@ What this module does not see: kernels, and orders other than that of the list.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
-from allocsim.judge.plain.on_trial import OnTrial, Place, Stretch, chunks, stays
-from allocsim.judge.plain.ranges import HeldRanges, Ranges, in_bytes
+from allocsim.judge.plain.document_records import OpRecord, Pair
+from allocsim.judge.plain.on_trial import Places, RunOnTrial, Space, behind, chunks, moving
+from allocsim.judge.plain.ranges import HeldRanges, Ranges, in_bytes, meet, without
 from allocsim.judge.violations import Violation  # noqa: TC001 - read by people and mypy
 
 CONTENT: Final = -1
@@ -39,7 +38,7 @@ class Tag(NamedTuple):
     """What a bit holds."""
 
     run: int
-    value: int
+    value: Any
     shift: int
     by: int
 
@@ -51,24 +50,24 @@ class Tag(NamedTuple):
 Row = tuple[int, int, Tag | None]
 """Bits `[low, high)` of a buffer, and what they hold."""
 
-Spaces = defaultdict[int, HeldRanges[Tag]]
+Spaces = defaultdict[Space, HeldRanges[Tag]]
 
 
-class _Memory:
+class _Memory(NamedTuple):
     """Address spaces as one run sees them."""
 
-    def __init__(self, spaces: Spaces, place: Place) -> None:
-        self.spaces, self.place = spaces, place
+    spaces: Spaces
+    places: Places
 
     def look(self, buffer: int, ranges: Ranges) -> list[Row]:
         """Return what ranges of a buffer hold."""
-        space, base = self.place(buffer)
+        space, base = self.places[buffer]
         rows = [row for low, high in ranges for row in self.spaces[space].at(low + base, high + base)]
         return [(low - base, high - base, tag and tag.moved(-base)) for low, high, tag in rows]
 
     def put(self, buffer: int, rows: Iterable[Row]) -> None:
         """Let ranges of a buffer hold something else."""
-        space, base = self.place(buffer)
+        space, base = self.places[buffer]
         for low, high, tag in rows:
             self.spaces[space].put(low + base, high + base, tag and tag.moved(base))
 
@@ -76,153 +75,118 @@ class _Memory:
 class Replay:
     """Both replays of the runs of one memory, and what the reads found."""
 
-    def __init__(self, trial: OnTrial, runs: range) -> None:
-        self.trial = trial
-        self.runs = runs
+    def __init__(self, runs: Sequence[RunOnTrial]) -> None:
         self.violations: list[Violation] = []
         self.given: dict[tuple[int, int], list[Row]] = {}
         """What a `same` gave to a value in a run, apart."""
-        self.at_start: dict[int, dict[int, HeldRanges[Tag]]] = {}
+        self.at_start: dict[int, dict[Space, HeldRanges[Tag]]] = {}
         """What memory held apart when a run began, where some `same` moves anything."""
+        self._runs = {run.index: run for run in runs}
+        self._late: defaultdict[int, list[tuple[RunOnTrial, int, int, list[Row]]]] = defaultdict(list)
         apart, planned = Spaces(HeldRanges), Spaces(HeldRanges)
-        self._memories = {
-            run: (_Memory(apart, _alone(trial.document.identities[run])), _Memory(planned, trial.place(run)))
-            for run in runs
-        }
-        self._late: dict[int, list[tuple[int, int, int, list[Row]]]] = {}
-        moves = any(op.same for run in runs for op in trial.program(run).ops)
-        self._lay_content()
+        self._memories = {run.index: (_Memory(apart, run.apart), _Memory(planned, run.planned)) for run in runs}
+        laid: set[str] = set()
+        for run in runs:
+            for number, buffer in enumerate(run.program.buffers):
+                if buffer.persistent and buffer.name not in laid:
+                    laid.add(buffer.name)
+                    for memory in self._memories[run.index]:
+                        memory.put(number, [(0, 8 * buffer.nbytes, Tag(CONTENT, buffer.name, 0, CONTENT))])
+        moves = any(op.same for run in runs for op in run.program.ops)
         for run in runs:
             if moves:
-                self.at_start[run] = {identity: memory.copy() for identity, memory in apart.items()}
+                self.at_start[run.index] = {space: ranges.copy() for space, ranges in apart.items()}
             self._replay(run)
 
-    def written(self, run: int, value: int) -> list[Row]:
+    def written(self, run: RunOnTrial, value: int) -> list[Row]:
         """Return what the op of a value gave to it in a run, apart."""
-        if (run, value) in self.given:
-            return self.given[run, value]
-        return [(low, high, Tag(run, value, 0, run)) for low, high in self.trial.program(run).bits[value]]
+        return self.given.get((run.index, value)) or _own(run, value)
 
-    def _lay_content(self) -> None:
-        laid: set[int] = set()
-        for run in self.runs:
-            for number, buffer in enumerate(self.trial.program(run).buffers):
-                identity = self.trial.document.identities[run][number]
-                if buffer.persistent and identity not in laid:
-                    laid.add(identity)
-                    for memory in self._memories[run]:
-                        memory.put(number, [(0, 8 * buffer.nbytes, Tag(CONTENT, identity, 0, CONTENT))])
-
-    def _replay(self, run: int) -> None:
-        program, late = self.trial.program(run), self.trial.document.runs[run].read_after
-        apart, planned = self._memories[run]
-        for step in self.trial.live(run).steps:
-            op = program.ops[step]
+    def _replay(self, run: RunOnTrial) -> None:
+        program, late = run.program, run.run.read_after
+        apart, planned = self._memories[run.index]
+        for step, op in run.live.ops.items():
             for value in dict.fromkeys(op.operands):
                 wanted = apart.look(program.values[value].buffer, program.bits[value])
                 if op.kind == "host.read" and late is not None:
-                    self._late.setdefault(late, []).append((run, step, value, wanted))
+                    self._late[late].append((run, step, value, wanted))
                 else:
                     self._judge(run, step, value, wanted)
             for memory in (apart, planned):
-                every = [self._results(run, step, position, memory) for position in range(len(op.results))]
-                for position, (value, rows) in enumerate(zip(op.results, every, strict=True)):
-                    if op.same and memory is apart:
-                        self.given[run, value] = rows
-                    if not (op.same and stays(program, op, position, memory.place)):
-                        memory.put(program.values[value].buffer, rows)
-        for read in self._late.pop(run, ()):
+                results = [_results(run, op, position, memory) for position in range(len(op.results))]
+                if op.same and memory is apart:
+                    self.given |= {(run.index, value): rows for value, rows in zip(op.results, results, strict=True)}
+                for position in moving(program, op, memory.places):
+                    memory.put(program.values[op.results[position]].buffer, results[position])
+        for read in self._late.pop(run.index, ()):
             self._judge(*read)
 
-    def _results(self, run: int, step: int, position: int, memory: _Memory) -> list[Row]:
-        """Return what an op gives to one result: a tag of its own, or, of a `same`, the tags that
-        its operand holds, bit by bit; nothing where that is outside its buffer.
-        """
-        program, op = self.trial.program(run), self.trial.program(run).ops[step]
-        result = op.results[position]
-        if not op.same:
-            return [(low, high, Tag(run, result, 0, run)) for low, high in program.bits[result]]
-        source, target = program.buffers_of((op.operands[position], result))
-        room, end = 8 * program.sizes[source], 8 * program.sizes[target]
-        found: list[Row] = []
-        for start, to, length in chunks(program, op, position):
-            by, low, high = to - start, max(start, start - to), min(start + length, end - to + start)
-            rows: list[Row] = [(low, min(high, 0), None), (max(low, room), high, None)]
-            rows += memory.look(source, ((max(low, 0), min(high, room)),))
-            found += [(a + by, b + by, tag and tag.moved(by, run)) for a, b, tag in rows if a < b]
-        return found
-
-    def _judge(self, run: int, step: int, value: int, wanted: list[Row]) -> None:
+    def _judge(self, run: RunOnTrial, step: int, value: int, wanted: list[Row]) -> None:
         """Compare what a read wants with what it finds, and keep what is wrong with it."""
-        program = self.trial.program(run)
-        buffer = program.values[value].buffer
-        own = None if self.trial.live(run).producer(value) is None else Tag(run, value, 0, run)
+        buffer = run.program.values[value].buffer
+        own = Tag(run.index, value, 0, run.index) if value in run.live.made_by else None
         wrong: defaultdict[str, list[tuple[int, int, Tag | None, Tag | None]]] = defaultdict(list)
         for low, high, tag in wanted:
             if tag is None:
                 wrong["UninitialisedRead"].append((low, high, None, None))
                 continue
-            if tag.by not in {run, CONTENT} and not program.buffers[buffer].persistent:
+            if tag.by not in {run.index, CONTENT} and not run.program.buffers[buffer].persistent:
                 wrong["HistoryRead"].append((low, high, tag, None))
             for left, right, given in self._expected(run, value, low, high, tag):
                 if differ(given, tag):
                     wrong["OverwrittenRead"].append((left, right, tag, own))
                     continue
-                for at, end, found in self._memories[run][1].look(buffer, ((left, right),)):
+                for at, end, found in self._memories[run.index][1].look(buffer, ((left, right),)):
                     if differ(found, tag):
                         wrong["StaleRead"].append((at, end, found, tag))
         for kind, rows in wrong.items():
-            found, wanted_tag = min(rows, key=lambda row: row[0])[2:]
-            (other_run, other_op), (want_run, want_op) = self._writer(found), self._writer(wanted_tag)
-            self.violations.append(
-                self.trial.record(
-                    kind,
-                    run,
-                    step,
-                    value=value,
-                    buffer=buffer,
-                    other_run=other_run,
-                    other_op=other_op,
-                    other_buffer=self._seen_from(run, found),
-                    want_run=want_run,
-                    want_op=want_op,
-                    bytes=in_bytes(row[:2] for row in rows),
-                )
-            )
+            found, want = min(rows, key=lambda row: row[0])[2:]
+            about = {"value": value, "buffer": buffer, "bytes": in_bytes(row[:2] for row in rows)}
+            about |= zip(("other_run", "other_op", "other_buffer"), self._writer(run, found), strict=True)
+            about |= zip(("want_run", "want_op"), self._writer(run, want)[:2], strict=True)
+            self.violations.append(run.violation(kind, step, **about))
 
-    def _expected(self, run: int, value: int, low: int, high: int, tag: Tag) -> list[Row]:
+    def _expected(self, run: RunOnTrial, value: int, low: int, high: int, tag: Tag) -> list[Row]:
         """Return what the op of a value gave to its bits, or `tag` where any such tag will do."""
-        program = self.trial.program(run)
-        made = program.made_by.get(value)
-        if made is None or program.ops[made].kind == "view":
+        if value in run.live.made_by:
+            rows = [(max(low, a), min(high, b), given) for a, b, given in self.written(run, value)]
+            return [row for row in rows if row[0] < row[1]]
+        if run.program.made_by.get(value) not in run.run.skip or tag.run == CONTENT:
             return [(low, high, tag)]
-        if self.trial.live(run).producer(value) is None:
-            mine = tag.run == CONTENT or (self.trial.program(tag.run) is program and tag[1:3] == (value, 0))
-            return [(low, high, tag if mine else None)]
-        rows = [(max(low, a), min(high, b), given) for a, b, given in self.written(run, value)]
-        return [row for row in rows if row[0] < row[1]]
+        mine = self._runs[tag.run].program is run.program and tag[1:3] == (value, 0)
+        return [(low, high, tag if mine else None)]
 
-    def _writer(self, tag: Tag | None) -> tuple[int | None, int | None]:
-        """Return run and op of a write; none for content, and for nothing."""
-        if tag is None or tag.run == CONTENT:
-            return None, None
-        return tag.run, self.trial.program(tag.run).made_by[tag.value]
-
-    def _seen_from(self, run: int, tag: Tag | None) -> int | None:
-        """Return the buffer of a write as its own program numbers it; that of content as the
-        program of a run does, if it has it.
-        """
+    def _writer(self, run: RunOnTrial, tag: Tag | None) -> tuple[int | None, int | None, int | None]:
+        """Return run, op and buffer of a write; of content the buffer, if the reader has it."""
         if tag is None:
-            return None
-        if tag.run != CONTENT:
-            return self.trial.program(tag.run).values[tag.value].buffer
-        mine = self.trial.document.identities[run]
-        return mine.index(tag.value) if tag.value in mine else None
+            return None, None, None
+        if tag.run == CONTENT:
+            place = (tag.value, 0)
+            return None, None, run.apart.index(place) if place in run.apart else None
+        program = self._runs[tag.run].program
+        return tag.run, program.made_by[tag.value], program.values[tag.value].buffer
 
 
-def _alone(identities: tuple[int, ...]) -> Place:
-    """Return where buffers lie apart."""
-    return lambda buffer: (identities[buffer], 0)
+def _own(run: RunOnTrial, value: int) -> list[Row]:
+    """Return the bits of a value with the tag of its op in a run."""
+    return [(low, high, Tag(run.index, value, 0, run.index)) for low, high in run.program.bits[value]]
+
+
+def _results(run: RunOnTrial, op: OpRecord, position: int, memory: _Memory) -> list[Row]:
+    """Return what an op gives to a result: its own tag; of a `same`, what the operand holds."""
+    result = op.results[position]
+    if not op.same:
+        return _own(run, result)
+    source, target = run.program.buffers_of((op.operands[position], result))
+    room, end = 8 * run.program.sizes[source], 8 * run.program.sizes[target]
+    found: list[Row] = []
+    for start, to, length in chunks(run.program, op, position):
+        by = to - start
+        part = meet(((start, start + length),), ((-by, end - by),))
+        rows: list[Row] = [(*outside, None) for outside in without(part, ((0, room),))]
+        rows += memory.look(source, meet(part, ((0, room),)))
+        found += [(low + by, high + by, tag and tag.moved(by, run.index)) for low, high, tag in rows]
+    return found
 
 
 def differ(one: Tag | None, other: Tag | None) -> bool:
@@ -230,54 +194,48 @@ def differ(one: Tag | None, other: Tag | None) -> bool:
     return (one and one[:3]) != (other and other[:3])
 
 
-def held(replay: Replay, run: int, buffer: int, step: int) -> list[Row]:
+def held(replay: Replay, run: RunOnTrial, buffer: int, step: int) -> list[Row]:
     """Return what the live bits of a buffer hold at a step, once for each stretch they live in."""
-    live = replay.trial.live(run)
-    identity = replay.trial.document.identities[run][buffer]
-    memory = replay.at_start[run].get(identity, HeldRanges[Tag]())
+    live = [row for row in run.live.stretches[buffer] if row[0] <= step < row[1]]
+    if not live:
+        return []
+    before, after = (_before(replay, run, buffer, until) for until in (step, step + 1))
+    kept, (_, writes) = run.program.buffers[buffer].persistent, run.live.touched[buffer].get(step, ([], []))
     rows: list[Row] = []
-    for stretch in live.stretches(buffer):
-        start, stop, low, high, value = stretch
-        if not start <= step < stop:
-            continue
-        if live.program.buffers[buffer].persistent:
-            rows += _whole(replay, run, buffer, stretch, memory.copy(), step=step)
-            continue
-        found = memory.at(low, high) if value is None else replay.written(run, value)
-        rows += [(max(a, low), min(b, high), tag) for a, b, tag in found if a < high and b > low]
+    for start, _, low, high, value in live:
+        begins = start == step and (kept or value is not None)
+        rows += [] if begins else before.at(low, high)
+        rows += after.at(low, high) if writes and (begins or kept) else []
     return rows
 
 
-def _whole(replay: Replay, run: int, buffer: int, stretch: Stretch, memory: HeldRanges[Tag], *, step: int) -> list[Row]:
-    """Return what a persistent buffer holds before an op, if it is live there, and after it, if
-    that writes.
-    """
-    start, _, low, high, _ = stretch
-    before: list[Row] = []
-    for at, (_, values) in replay.trial.live(run).touched(buffer).items():
-        if at > step:
-            break
-        if at == step and values and start < step:
-            before = memory.at(low, high)
-        for row in [row for value in values for row in replay.written(run, value)]:
-            memory.put(*row)
-    return before + memory.at(low, high)
+def _before(replay: Replay, run: RunOnTrial, buffer: int, until: int) -> HeldRanges[Tag]:
+    """Return what a buffer holds apart before a step."""
+    space, _ = run.apart[buffer]
+    memory = replay.at_start[run.index].get(space, HeldRanges[Tag]()).copy()
+    written = [value for step, (_, values) in run.live.touched[buffer].items() if step < until for value in values]
+    for row in [row for value in written for row in replay.written(run, value)]:
+        memory.put(*row)
+    return memory
 
 
-def agree(one: list[Row], other: list[Row], by: int) -> bool:
-    """Return whether every bit that both hold has one tag in both, and there is one; the other
-    buffer begins `by` bits behind the one.
-    """
-    pairs = [
-        (tag, other_tag and other_tag.moved(by))
-        for low, high, tag in one
-        for other_low, other_high, other_tag in other
-        if max(low, other_low + by) < min(high, other_high + by)
-    ]
-    return bool(pairs) and all(tag is not None and not differ(tag, other_tag) for tag, other_tag in pairs)
+def alike(replay: Replay, run: RunOnTrial, pair: Pair, step: int) -> bool:
+    """Return whether two buffers hold the same at a step, as laid, where they share bits."""
+    by = behind(run.planned, *pair)
+    if by is None or run.index not in replay.at_start:
+        return False
+    one, other = (held(replay, run, buffer, step) for buffer in pair)
+    return _agree(one, other, by)
+
+
+def _agree(one: list[Row], other: list[Row], by: int) -> bool:
+    """Return whether all bits that both hold, the other `by` bits behind, have one tag in both."""
+    moved = [(low + by, high + by, tag and tag.moved(by)) for low, high, tag in other]
+    pairs = [(mine, tag) for start, stop, mine in one for low, high, tag in moved if max(start, low) < min(stop, high)]
+    return bool(pairs) and all(mine is not None and not differ(mine, tag) for mine, tag in pairs)
 
 
 def might_agree(one: list[Row], other: list[Row]) -> bool:
     """Return whether there is a distance at which two buffers agree."""
     tags = [{row[2] for row in rows if row[2] is not None} for rows in (one, other)]
-    return any(agree(one, other, a.shift - b.shift) for a in tags[0] for b in tags[1] if a[:2] == b[:2])
+    return any(_agree(one, other, a.shift - b.shift) for a in tags[0] for b in tags[1] if a[:2] == b[:2])

@@ -432,7 +432,7 @@ def test_the_order_of_a_session_is_happens_before_and_each_stream_a_chain_of_it(
             continue
         known = {session.nodes[one] for one in found if session.nodes[one][1] != h_sessions.GATHERS}
         assert known == {nodes[one] for one in range(len(nodes)) if told[node] >> one & 1}
-    clocks = Clocks(OnTrial(plain.read(json.loads(dumps(document)))), range(len(document.runs)))
+    clocks = Clocks(OnTrial(plain.read(json.loads(dumps(document)))).runs)
     for node in nodes:
         known = {other for other in nodes if other != node and clocks.before(other, node)}
         assert known == {other for at, other in enumerate(nodes) if told[node] >> at & 1}
