@@ -1,6 +1,9 @@
 """What the plain judge reads: a document as frozen records, every default filled in.
 
-Fields are called as the keys of docs/format.md; a key without a default is needed.
+Fields with a rule are the keys of docs/format.md; a key without a default is needed, `2` stands
+for version 2. `[rule]` is a list, `[rule]+` not an empty one, `[rule]buffers` one with an entry for
+each buffer; `(rule,rule)` a list with a rule for each entry, of which a last one `rule=default` may
+be left out; `{rule}` an object by buffer; `@arenas` an index into the arenas; `rule?` may be null.
 
 Everything refers to everything else by index. Ranges are half-open; strides and offsets are bytes,
 widths and places of elements bits. The bits of an element are `[p, p + width)` with `p = 8 *
@@ -16,7 +19,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 from operator import itemgetter
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from allocsim.errors import ModelError
 from allocsim.judge.plain.ranges import Range, Ranges, meet, merged, without
@@ -47,22 +50,22 @@ Pair = tuple[int, int]  # two positions, or two buffers
 class ArenaRecord:
     """One address space."""
 
-    name: str = ""
-    alignment: int = 1
-    capacity: int | None = None
+    name: Annotated[str, "text"] = ""
+    alignment: Annotated[int, "size"] = 1
+    capacity: Annotated[int | None, "count?"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferRecord:
     """A number of bytes that belong together."""
 
-    name: str = ""
-    nbytes: int
-    alignment: int = 0
-    arena: int = 0
-    role: str = "temporary"
-    read_only: bool = False
-    nbytes_range: Range | None = None
+    name: Annotated[str, "text"] = ""
+    nbytes: Annotated[int, "count"]
+    alignment: Annotated[int, "size"] = 0
+    arena: Annotated[int, "@arenas"] = 0
+    role: Annotated[str, "role"] = "temporary"
+    read_only: Annotated[bool, "flag"] = False
+    nbytes_range: Annotated[Range | None, "2 (count,count)"] = None
 
     @property
     def persistent(self) -> bool:
@@ -74,13 +77,13 @@ class BufferRecord:
 class ValueRecord:
     """An array in a buffer."""
 
-    name: str = ""
-    buffer: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] = UNSAID
-    offset: int = 0
-    bit_offset: int = 0
+    name: Annotated[str, "text"] = ""
+    buffer: Annotated[int, "@buffers"]
+    dtype: Annotated[str, "dtype"]
+    shape: Annotated[tuple[int, ...], "[count]"]
+    strides: Annotated[tuple[int, ...], "[number]shape"] = UNSAID
+    offset: Annotated[int, "number"] = 0
+    bit_offset: Annotated[int, "2 bit"] = 0
 
     @property
     def width(self) -> int:
@@ -153,13 +156,13 @@ def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
 class OpRecord:
     """One step: it reads all operands, then writes all results."""
 
-    name: str = ""
-    kind: str
-    operands: tuple[int, ...] = ()
-    results: tuple[int, ...] = ()
-    in_place: tuple[tuple[Any, ...], ...] | None = ()
-    stream: int = 0
-    after: tuple[int, ...] = ()
+    name: Annotated[str, "text"] = ""
+    kind: Annotated[str, "text"]
+    operands: Annotated[tuple[int, ...], "[@values]"] = ()
+    results: Annotated[tuple[int, ...], "[@values]"] = ()
+    in_place: Annotated[tuple[tuple[Any, ...], ...] | None, "[(@operands,@results,2 strength=exact)]?"] = ()
+    stream: Annotated[int, "@streams"] = 0
+    after: Annotated[tuple[int, ...], "[count]"] = ()
     same: bool = False
     """Whether it is of kind `same`, in a document that has that kind."""
 
@@ -168,12 +171,12 @@ class OpRecord:
 class ProgramRecord:
     """Buffers, the values in them, and the ops that read and write values."""
 
-    name: str = ""
-    buffers: tuple[BufferRecord, ...]
-    values: tuple[ValueRecord, ...]
-    streams: tuple[str, ...] = ("main",)
-    ops: tuple[OpRecord, ...]
-    path: str = ""
+    name: Annotated[str, "text"] = ""
+    buffers: Annotated[tuple[BufferRecord, ...], "[buffer]"]
+    values: Annotated[tuple[ValueRecord, ...], "[value]"]
+    streams: Annotated[tuple[str, ...], "[text]+"] = ("main",)
+    ops: Annotated[tuple[OpRecord, ...], "[op]"]
+    path: Annotated[str, "2 text"] = ""
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -199,16 +202,16 @@ class ProgramRecord:
 class ProblemRecord:
     """What a planner believes of a program; each column has an entry for each buffer."""
 
-    program: int
-    start: tuple[int, ...] = UNSAID
-    stop: tuple[int, ...] = UNSAID
-    nbytes: tuple[int, ...] = UNSAID
-    pinned: frozenset[int] = frozenset()
-    own: frozenset[int] = UNSAID
-    fixed: dict[int, int] = UNSAID
-    order: tuple[int, ...] = UNSAID
-    may_share: tuple[Pair, ...] = UNSAID
-    gaps: dict[int, Ranges] = UNSAID
+    program: Annotated[int, "@programs"]
+    start: Annotated[tuple[int, ...], "[count]buffers"] = UNSAID
+    stop: Annotated[tuple[int, ...], "[count]buffers"] = UNSAID
+    nbytes: Annotated[tuple[int, ...], "[count]buffers"] = UNSAID
+    pinned: Annotated[frozenset[int], "[@buffers]"] = frozenset()
+    own: Annotated[frozenset[int], "[@buffers]"] = UNSAID
+    fixed: Annotated[dict[int, int], "{number}"] = UNSAID
+    order: Annotated[tuple[int, ...], "[@buffers]buffers"] = UNSAID
+    may_share: Annotated[tuple[Pair, ...], "[(@buffers,@buffers)]"] = UNSAID
+    gaps: Annotated[dict[int, Ranges], "{[(count,count)]}"] = UNSAID
     stated: frozenset[str] = frozenset()
     """Which lists the document gives."""
 
@@ -225,20 +228,20 @@ class ProblemRecord:
 class SlotRecord:
     """Where a buffer lies: an arena, or `OWN`, or `UNPLACED`."""
 
-    arena: int = 0
-    offset: int
-    nbytes: int
+    arena: Annotated[int, "@arenas"] = 0
+    offset: Annotated[int, "number"]
+    nbytes: Annotated[int, "count"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
     """A slot for each buffer, and what the planner did."""
 
-    program: int
-    problem: int | None = None
-    source: str = ""
-    slots: tuple[SlotRecord, ...]
-    events: tuple[tuple[int, str, int], ...] = ()
+    program: Annotated[int, "@programs"]
+    problem: Annotated[int | None, "@problems?"] = None
+    source: Annotated[str, "text"] = ""
+    slots: Annotated[tuple[SlotRecord, ...], "[slot]buffers"]
+    events: Annotated[tuple[tuple[int, str, int], ...], "[(count,done,@buffers)]"] = ()
     """(step, `alloc` or `free`, buffer), in order."""
 
 
@@ -246,25 +249,25 @@ class PlanRecord:
 class RunRecord:
     """One execution of a program with the slots of a plan."""
 
-    plan: int
-    program: int = -1
-    skip: tuple[int, ...] = ()
-    after: tuple[int, ...] | None = None
+    plan: Annotated[int, "@plans"]
+    program: Annotated[int, "@programs"] = -1
+    skip: Annotated[tuple[int, ...], "[@ops]"] = ()
+    after: Annotated[tuple[int, ...] | None, "2 [count]?"] = None
     """Earlier runs that it waits for; None is all of them."""
-    read_after: int | None = None
+    read_after: Annotated[int | None, "2 count?"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentRecord:
     """Everything the judge looks at."""
 
-    format: str
-    version: int
-    arenas: tuple[ArenaRecord, ...] = (ArenaRecord(name="cpu", alignment=32),)
-    programs: tuple[ProgramRecord, ...] = ()
-    problems: tuple[ProblemRecord, ...] = ()
-    plans: tuple[PlanRecord, ...] = ()
-    session: tuple[RunRecord, ...] | None = None
+    format: Annotated[str, "format"]
+    version: Annotated[int, "version"]
+    arenas: Annotated[tuple[ArenaRecord, ...], "[arena]+"] = (ArenaRecord(name="cpu", alignment=32),)
+    programs: Annotated[tuple[ProgramRecord, ...], "[program]"] = ()
+    problems: Annotated[tuple[ProblemRecord, ...], "[problem]"] = ()
+    plans: Annotated[tuple[PlanRecord, ...], "[plan]"] = ()
+    session: Annotated[tuple[RunRecord, ...] | None, "[run]"] = None
     runs: tuple[RunRecord, ...] = ()
     """The session, over one memory, or one run of each plan, each on its own."""
     kinds: dict[str, dict[Pair, str]] = field(default_factory=dict)
