@@ -107,9 +107,10 @@ class BlockThreads:
         self.homes.append((name, nbytes, (arena, offset)))
         return len(self.homes) - 1
 
-    def write_into(self, placing: Placing) -> None:
-        """Make buffers of the allocations, values of what is touched, and ops."""
-        builder, reads = placing.builder, dict[SharedView, list[int]]()
+    def write_into(self, placing: Placing, launch: str, ends: Iterable[int]) -> list[int]:
+        """Make buffers, values and ops, all behind `ends`; return the last op of each stream."""
+        builder, reads, first = placing.builder, dict[SharedView, list[int]](), len(placing.slots)
+        began = builder.op("launch", (), (), name=launch, after=ends)
         for name, nbytes, slot in self.homes:
             placing.buffer(name, nbytes, slot, alignment=1)
         views = dict.fromkeys(view for op in self.ops for view in (*op.reads, *op.writes))
@@ -117,7 +118,7 @@ class BlockThreads:
 
         def values(view: SharedView) -> list[int]:
             return [
-                placing.value(f"bytes {low}" if low else "bytes", view.home, "u8", (size,), offset=low)
+                placing.value(f"bytes {low}" if low else "bytes", first + view.home, "u8", (size,), offset=low)
                 for low, size in runs[view]
             ]
 
@@ -127,9 +128,11 @@ class BlockThreads:
             operands = [value for view in read for value in reads[view]]
             results = [value for view in written for value in values(view)]
             pairs = [(one, other, "whole") for one in range(len(operands)) for other in range(len(results))]
-            kind, told = label.partition(",")[0], {"turn_of": label}
-            builder.op(kind, operands, results, name=label, in_place=pairs, stream=stream, after=after, meta=told)
-        builder.streams(f"unordered {lane}" for lane in range(max(len(self.last), 1)))
+            kind, told, waits = label.partition(",")[0], {"turn_of": label}, [began + 1 + step for step in after]
+            builder.op(
+                kind, operands, results, name=label, in_place=pairs, stream=stream, after=waits or [began], meta=told
+            )
+        return [began, *(began + 1 + step for step in self.last)]
 
     def op(
         self,

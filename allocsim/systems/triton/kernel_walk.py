@@ -140,7 +140,7 @@ class KernelWalk:
                 elif op.name == "ttng.wait_barrier":
                     yield from self.waiting(frame, op)
                 elif op.name == "ttg.warp_specialize":
-                    yield from self.specialized(frame, op)
+                    self.specialized(frame, op)
                 else:
                     self.execute(frame, op)
             if target is None:
@@ -233,7 +233,7 @@ class KernelWalk:
             yield op
         self.threads.wait_phase(frame.actor, told(op), view, phase)
 
-    def specialized(self, frame: Frame, op: IrOp) -> Iterator[IrOp]:
+    def specialized(self, frame: Frame, op: IrOp) -> None:
         """Run the warp groups of a specialised region in turns, from one barrier to another."""
         threads, block = self.threads, frame.actor
         view = self.scratch_view(op)
@@ -269,7 +269,6 @@ class KernelWalk:
         threads.barrier(block, told(op), groups)
         for step in (one for part in default.blocks for one in part.ops if one.name == "ttg.warp_yield"):
             frame.names.update(zip(op.results, map(frames[0].names.get, step.operands), strict=False))
-        yield from ()
 
     def scratch_view(self, op: IrOp) -> SharedView | None:
         """Allocate the bytes that an op works in."""

@@ -7,8 +7,8 @@ An act finds the views among the operands of its op, so that it does not hang on
 them, and tells `BlockThreads` what is read, written, started, waited for or arrived at.
 
 Three things are in the lowering and not in the text: all threads of an actor meet before the one
-that arrives on an mbarrier, expects bytes, or starts or commits products that an mbarrier counts
-(`meet`), inside of `tensormap_fenceproxy_acquire`, and, of several warp groups, behind a
+that arrives on an mbarrier, expects bytes, or starts or commits products that an mbarrier counts,
+inside of `tensormap_fenceproxy_acquire`, and, of several warp groups, behind a
 `warp_group_dot_wait` that is not `warpGroupLocal`. They were read off the PTX of triton 3.9; in
 releases before triton#11056 that wait was always local.
 
@@ -23,7 +23,6 @@ What this module does not see: masks, proxies, and what a copy does in other blo
 import re
 from typing import Final
 
-from allocsim.systems.triton.block_threads import Actor
 from allocsim.systems.triton.kernel_walk import Act, Frame, KernelWalk, told
 from allocsim.systems.triton.shared_views import COLUMN, SharedView
 from allocsim.systems.triton.ttgir_text import IrOp
@@ -228,14 +227,9 @@ def signal(walk: KernelWalk, frame: Frame, op: IrOp, count: int, nbytes: int) ->
     if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
         return
     if "perThread" not in op.text and frame.actor.warps > 1:
-        meet(walk, frame.actor, told(op))
+        walk.threads.barrier(frame.actor, f"before {told(op)}")
     number = walk.threads.op(frame.actor, told(op), (view,), issuer="thread 0")
     arrive(walk, op, view, [number], count=count, nbytes=nbytes)
-
-
-def meet(walk: KernelWalk, actor: Actor, label: str) -> None:
-    """Meet before what tells others, as the lowering has it."""
-    walk.threads.barrier(actor, f"before {label}")
 
 
 def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
@@ -293,7 +287,7 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     actor, label = frame.actor, told(op)
     parts = [view for view in found if not view.is_barrier]
     if len(parts) < len(found):
-        meet(walk, actor, label)
+        walk.threads.barrier(actor, f"before {label}")
     if flags[1:2] == [0]:
         walk.not_made.update(view for view in parts if view.in_tensor_memory and view is listed[2])
         return
@@ -313,7 +307,7 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def commit_mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Arrive when all products of this actor have ended."""
     actor, view = frame.actor, walk.the_view(frame, op)
-    meet(walk, actor, told(op))
+    walk.threads.barrier(actor, f"before {told(op)}")
     number = walk.threads.op(actor, told(op), (view,), after=actor.pending_mma[-1:], engine=True)
     arrive(walk, op, view, [number], count=1)
 

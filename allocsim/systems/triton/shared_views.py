@@ -118,8 +118,13 @@ class SharedView:
         if self.contiguous or self.bits % 8:
             return self.offset, (self.nbytes,), (1,)
         width = self.bits // 8
-        rows = sorted(zip(self.strides, self.shape, strict=True), reverse=True)
-        return self.offset, (*(size for _, size in rows), width), (*(step * width for step, _ in rows), 1)
+        shape, strides = [width], [1]
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if stride * width == strides[0] * shape[0] or size == 1:
+                shape[0] *= size
+            else:
+                shape[:0], strides[:0] = [size], [stride * width]
+        return self.offset, tuple(shape), tuple(strides)
 
 
 @lru_cache(maxsize=1024)  # walks ask for the same parts again and again

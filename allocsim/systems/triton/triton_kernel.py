@@ -6,10 +6,11 @@ Time: the ops of a walk through the kernel (`kernel_walk`), in an order that a l
 barriers, waits and mbarriers are the order between them (`block_threads`). Bytes: offsets of the
 shared memory of a block (`allocation.offset`), and columns of tensor memory.
 
-What becomes of it. Each walk is a program: a kernel without loops has one, a loop one for each
-number of turns up to that at which everything has come twice. Each `local_alloc` that is run, and
-each op that works in scratch, has a buffer of its own; the plan is where the compiler laid it. A
-store into one of several buffers of a ring is a mutation, since the ring is in the program that
+What becomes of it. A kernel is a program: its walks one behind the other, as launches that keep
+nothing in shared memory, each behind an op `launch`. A kernel without loops has one, a loop one for
+each number of turns up to that at which everything has come twice. Each `local_alloc` that is run,
+and each op that works in scratch, has a buffer of its own; the plan is where the compiler laid it.
+A store into one of several buffers of a ring is a mutation, since the ring is in the program that
 the allocator was given. S says whether bytes are lost, H whether a barrier or a wait is missing.
 
 How many turns are enough. What races are two accesses of which the second comes before anything
@@ -69,7 +70,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
-    """Return the walks through each kernel of a module as programs with their plans.
+    """Return the walks through each kernel of a module as a program with its plan.
 
     Raise DocumentError with line and rule. O(ops of the walks).
     """
@@ -80,13 +81,11 @@ def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
     kernels = functions(text, source)
     if not kernels:
         raise DocumentError(source, "", "has no function")
-    walks = [row for kernel in kernels for row in _walks(kernel, source)]
-    if not any(plan.program.buffers.names for _, plan in walks):
+    walks = [_walks(kernel, source) for kernel in kernels]
+    if not any(walk.threads.homes for rows in walks for walk in rows):
         raise DocumentError(source, "", "no plan here: no kernel has shared memory with an offset")
-    unexamined = Counter[str]()
-    for walk, _ in walks:
-        unexamined |= walk.unexamined
-    return replace(Document.of(*(plan for _, plan in walks)), meta={"triton": {"unexamined": sorted(unexamined)}})
+    unexamined = sorted({what for rows in walks for walk in rows for what in walk.unexamined})
+    return replace(Document.of(*(_plan(rows, source) for rows in walks)), meta={"triton": {"unexamined": unexamined}})
 
 
 def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
@@ -97,8 +96,8 @@ def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[
     return {"not examined": texts} if texts else {}
 
 
-def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
-    """Return the walks that are enough, each with its plan, shortest first."""
+def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
+    """Return the walks that are enough, shortest first."""
     kept: dict[tuple[int, ...], KernelWalk] = {}
     period, heads, endless, undecided, short = _period(kernel), _heads(kernel.body), 0, True, False
     wanted, most, steps = 0, Counter[int](), dict[int, list[IrOp]]()
@@ -139,24 +138,26 @@ def _walks(kernel: IrFunction, source: str) -> list[tuple[KernelWalk, Plan]]:
     if short:
         last.unexamined["more turns of a loop than were walked"] += 1
     fewer = [walk for walk in fewer if max((walk.turns[line] for line in heads), default=0) <= period + 2]
-    return [(walk, _plan(walk, source)) for walk in (*fewer, last)]
+    return [*fewer, last]
 
 
-def _plan(walk: KernelWalk, source: str) -> Plan:
-    placing = Placing(f"{walk.function.name}, arguments {walk.guess.size}", _arenas(walk.function))
+def _plan(walks: list[KernelWalk], source: str) -> Plan:
+    kernel, ends = walks[0].function, list[int]()
+    placing = Placing(kernel.name, _arenas(kernel))
     try:
-        walk.threads.write_into(placing)
+        for walk in walks:
+            ends = walk.threads.write_into(placing, f"launch, arguments {walk.guess.size}", ends)
+        lanes = max(1, *(len(walk.threads.last) for walk in walks))
+        placing.builder.streams(f"unordered {lane}" for lane in range(lanes))
         return placing.plan("triton")
     except ModelError as error:
-        raise _told(error, walk.function, source) from None
+        raise _told(error, kernel, source) from None
 
 
 def _told(error: ModelError, kernel: IrFunction, source: str) -> DocumentError:
-    return (
-        error
-        if isinstance(error, DocumentError)
-        else DocumentError(source, f"{kernel.name}, {error.place}", error.rule)
-    )
+    if isinstance(error, DocumentError):
+        return error
+    return DocumentError(source, f"{kernel.name}, {error.place}", error.rule)
 
 
 def _arenas(kernel: IrFunction) -> list[Arena]:

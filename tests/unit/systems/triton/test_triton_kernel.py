@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from plan_laws import PLANS, law_of_damage
+from plan_laws import PLANS, causes, law_of_damage
 
 from allocsim import check, systems
 from allocsim.errors import DocumentError
@@ -41,7 +41,12 @@ def test_real_kernels_are_told_by_their_content_and_stay_clean(name):
 
     assert check(document).violations == ()
     assert systems.remarks_on(document) == {}
-    assert len(document.programs) >= 3  # no turn, one, and as many as bring everything twice
+    (program,) = document.programs
+    launches = [number for number, op in enumerate(program.ops) if op.kind == "launch"]
+    assert len(launches) >= 3  # no turn, one, and as many as bring everything twice
+    order = before(program)
+    assert all(order[number] == set(range(number)) for number in launches)  # nothing of one meets another
+    assert all(launches[-1] in order[number] for number in range(launches[-1] + 1, len(order)))
 
 
 def before(program):
@@ -186,6 +191,7 @@ def test_commits_that_nobody_waits_for_race_with_the_end_of_their_mbarriers():
     }
     kinds_of = {(first.partition(",")[0], then.partition(",")[0]) for first, then in found}
     assert (len(found), kinds_of) == (3, {("ttng.tc_gen5_commit", "ttng.inval_barrier")})
+    assert causes(FOLDER / "attention_groups_sm100.ttgir") == [("C09", "schedule")] * 3  # in four walks each
 
 
 def test_blocks_of_a_cluster_are_named_as_not_examined():
