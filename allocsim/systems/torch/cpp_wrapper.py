@@ -13,6 +13,7 @@ a line, and read by `allocsim.systems.torch.inductor`: a refusal names the line 
 | `buf0.reset();` | `del buf0` |
 | `cpp_fused_0((const float*)(buf0.data_ptr()), ..)` | `cpp_fused_0(buf0, ..)` |
 | `aoti_torch_cpu_mm_out(buf1, buf0, ..)` | `extern_kernels.mm(buf0, .., out=buf1)` |
+| `aoti_torch_cpu_sort_stable(buf0, .., &buf2_handle, &buf3_handle)` | `made_37 = torch.ops.aten.sort_stable(buf0, ..)`, of line 37, and `buf2 = made_37[0]` |
 | `output_handles[0] = buf1.release();` | a part of `return` |
 
 Sizes of inputs are those that the wrapper asserts (of a package) or its `get_args` makes, and of
@@ -53,7 +54,7 @@ WRAPPER: Final = ".wrapper.cpp"
 _ENTRY: Final = re.compile(r"void (?:AOTInductorModel::run_impl|inductor_entry_impl)\(")
 _KERNEL: Final = re.compile(r'extern "C"\s+void\s+(\w+)(\([^()]*\));')
 _CONSTANT: Final = re.compile(r"^ *constants_info_\[(\d+)\]\.(name|dtype|shape|stride) = (.*);$", re.MULTILINE)
-_ASSERTED: Final = re.compile(r'assert_size_stride\((\w+), (\{[^{}]*\}), (\{[^{}]*\}), "input"\)')
+_ASSERTED: Final = re.compile(r'assert_size_stride\((\w+), (\{[^{}]*\}), (\{[^{}]*\}), "([^"]*)"\)')
 _DTYPE: Final = re.compile(r"\b(\w+)_expected_dtype = aoti_torch_dtype_(\w+)\(\)")
 _GIVEN: Final = re.compile(r"^ +(\w+ = rand_strided\(.*\))$", re.MULTILINE)
 _SIZES: Final = re.compile(r"(?:static constexpr|const) int64_t (?:(\w+)\[\] = (\{.*\})|\*(\w+)=nullptr)$")
@@ -63,12 +64,17 @@ _INPUT: Final = re.compile(
 _TENSOR: Final = re.compile(r"(?:auto (\w+) = )?RAIIAtenTensorHandle(?: (\w+))?\((\w+)\)$")
 _NAMED: Final = re.compile(r"auto (\w+) = (.*)$")
 _RESULT: Final = re.compile(r"output_handles\[\d+\] = (.*?)(?:\.release\(\))?$")
+_RESULT_AGAIN: Final = re.compile(r"output_handles\[(\d{1,6})\]$")
 _RESET: Final = re.compile(r"(\w+)\.reset\(\)$")
 _CHECKED: Final = re.compile(r"AOTI_TORCH_ERROR_CODE_CHECK\((.*)\)$")
 _CALL: Final = re.compile(r"(\w+)\((.*)\)$")
-_LIBRARY: Final = re.compile(r"aoti_torch_(?:cpu|cuda|xpu|mps)_(\w+)_out$")
+_LIBRARY: Final = re.compile(r"aoti_torch_(?:cpu|cuda|xpu|mps)_(\w+?)(_out)?$")
+_HANDLE: Final = re.compile(r"&(\w+_handle)$")
+_ARRAY: Final = re.compile(r"\{([^{}]*)\}\.cbegin\(\)$")
 _CAST: Final = re.compile(r"\((?:const )?[\w:]+\*\)\((.*)\.data_ptr\(\)\)$")
-_OWNED: Final = re.compile(r"(?:wrap_with_raii_handle_if_needed|RAIIAtenTensorHandle)\((.*)\)$")
+_OWNED: Final = re.compile(
+    r"(?:wrap_with_raii_handle_if_needed|RAIIAtenTensorHandle|&temporary_reference)\((.*?)(?:\.get\(\))?\)$"
+)
 _MOVED: Final = re.compile(r"std::move\((\w+)\)$")
 _VIEW: Final = re.compile(r"reinterpret_tensor_wrapper\((.*)\)$")
 _NUMBER: Final = re.compile(r"(-?\d+(?:\.\d*)?(?:e-?\d+)?)[LlFf]*$")
@@ -76,7 +82,7 @@ _NUMBER: Final = re.compile(r"(-?\d+(?:\.\d*)?(?:e-?\d+)?)[LlFf]*$")
 SKIPPED: Final = re.compile(
     r"(?:\[\[maybe_unused\]\] )?auto& kernels\b|__check_inputs_outputs\(|auto inputs = steal_from_raw_handles|"
     r"inputs\.clear\(\)|AtenTensorHandle \w+$|py::gil_scoped_release|"
-    r"if \(_check_aoti_runtime_check_inputs_env\(\)\)|assert_size_stride\(|\}"
+    r"if \(_check_aoti_runtime_check_inputs_env\(\)\)|assert_size_stride\(|\}|\w+ var_\d+ = [\w.+-]+$"
 )
 """Statements that touch no tensor: declarations, names for handles, what is checked."""
 
@@ -138,7 +144,7 @@ class _Rewritten:
 
     def statement(self, text: str) -> str:
         """Return what a statement is in Python, "" for what touches no tensor."""
-        text = text.strip()
+        text = re.sub(r"std::array<[^<>]*>", "", text.strip())
         if text.count("(") > BRACKETS:
             raise self.refuse(text)
         if found := _CHECKED.match(text):
@@ -172,8 +178,14 @@ class _Rewritten:
                 raise self.refuse(name)
             self.handles[parts[-1].removeprefix("&")] = f"{made}({', '.join(self.word(parts[at]) for at in places)})"
             return ""
-        words = [self.word(part) for part in parts]
-        if (library := _LIBRARY.match(name)) and words:
+        library, given = _LIBRARY.match(name), [found[1] for part in parts if (found := _HANDLE.match(part))]
+        words = [self.word(part) for part in parts if not _HANDLE.match(part)]
+        if library and given and not library[2]:
+            self.handles |= {handle: f"made_{self.at + 1}[{place}]" for place, handle in enumerate(given)}
+            return f"made_{self.at + 1} = torch.ops.aten.{library[1]}({', '.join(words)})"
+        if library and library[2] and words[:1] == words[1:2] and library[1].startswith(("scatter", "index_put")):
+            return f"aten.{library[1]}_({', '.join(words[1:])})"
+        if library and library[2] and words:
             return f"extern_kernels.{library[1]}({', '.join([*words[1:], ''])}out={words[0]})"
         return f"{name}({', '.join(words)})"
 
@@ -182,14 +194,20 @@ class _Rewritten:
         text = text.strip()
         if text in self.sizes:
             return self.sizes[text]
+        if (found := _RESULT_AGAIN.match(text)) and int(found[1]) < len(self.results):
+            return self.results[int(found[1])]
         for inside in (_CAST, _OWNED, _MOVED):
             if found := inside.match(text):
                 return self.word(found[1])
         if found := _VIEW.match(text):
             tensor, *layout = _parts(found[1])
             return f"reinterpret_tensor({', '.join(map(self.word, (tensor, *layout[1:])))})"
+        if found := _ARRAY.match(text):
+            return f"[{', '.join(map(self.word, filter(None, _parts(found[1]))))}]"
         if found := _NUMBER.match(text):
             return found[1]
+        if re.match(r'&var_\d+$|"\w*"$', text):  # a number or a word, which may be left out
+            return "None"
         if text.startswith(DTYPE):
             return f"torch.{text.removeprefix(DTYPE)}"
         if text.isidentifier() and not iskeyword(text):
@@ -208,8 +226,10 @@ def _told(text: str) -> Iterator[str]:
         yield f"{name} = cpp_pybinding({declared!r})"
     yield from _GIVEN.findall(text)
     dtypes = dict(_DTYPE.findall(text))
-    for name, shape, strides in _ASSERTED.findall(text):
-        if name in dtypes:
+    for name, shape, strides, label in _ASSERTED.findall(text):
+        if label != "input":
+            yield f"assert_size_stride({name}, {_tuple(shape)}, {_tuple(strides)})"
+        elif name in dtypes:
             yield f"{name} = rand_strided({_tuple(shape)}, {_tuple(strides)}, dtype=torch.{dtypes[name]})"
     constants: dict[str, dict[str, str]] = {}
     for number, word, value in _CONSTANT.findall(text):

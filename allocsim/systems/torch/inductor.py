@@ -15,17 +15,19 @@ names in its source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, dec
 kernel stores each element where it loaded it; of another dtype or number nothing. One name that is
 given both as `in_ptr` and as `out_ptr` is what the program changes (an input): its old content is
 read before, which the scheduler saw to and the kernel's text is not asked about. Of
-`extern_kernels` `out` is written and the rest read, none of it in place. A second write to a name
-is a mutation of its buffer. Inputs have an arena of their own, since their memory is taken too;
-`get_args` says their sizes. Of inputs that share a storage it does not say where in it they lie:
-they are read as if each had memory of its own, and a wrapper that writes over one of them, or takes
-its place, is refused.
+`extern_kernels` `out` is written and the rest read, none of it in place; an operator of aten whose
+name ends in `_` changes its first operand. What either gives without `out` is memory that it
+allocates: `assert_size_stride` says how large it is, and its dtype, which is not in the text, is
+taken to be that of the first operand. A second write to a name is a mutation of its buffer. Inputs
+have an arena of their own, since their memory is taken too; `get_args` says their sizes. Of inputs
+that share a storage it does not say where in it they lie: they are read as if each had memory of
+its own, and a wrapper that writes over one of them, or takes its place, is refused.
 
 The text has no addresses: what `del` gives back to the caching allocator, and who gets it next, is
 not in it, so each allocation has a place of its own and the peak is the sum of all.
 
-What this module does not see: sizes that only the run decides, fallback kernels that allocate
-their results and whatever else is no statement of this list; it refuses them.
+What this module does not see: sizes that only the run decides, operators whose result may lie in
+their operand or that nobody knows, and whatever else is no statement of this list; it refuses them.
 """
 
 import ast
@@ -43,6 +45,7 @@ from allocsim.formats.python_text import parsed, refusal
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, WIDTHS, Arena, Document, Role
 from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.programs.dtype_names import dtype_code
+from allocsim.systems.torch.operators import NOT_NEW
 
 MAX_STATEMENTS: Final = 1 << 20
 
@@ -56,6 +59,9 @@ SKIPPED: Final = frozenset(
 
 _GIVEN: Final = frozenset(("rand_strided", "as_strided"))
 """Calls that make an input in `get_args`: alone, or one of several over a storage."""
+
+_LIBRARY: Final = re.compile(r"(?:(?:torch\.ops\.)?aten|extern_kernels)\.(\w+?)(_?)(?:\.\w+)?$")
+"""An operator of a library, and whether it changes its first operand."""
 
 _KERNEL: Final = re.compile(r"(?:void\s+kernel|def\s+triton_\w+)\(([^)]*)\)")
 
@@ -83,18 +89,6 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
         raise DocumentError(source, error.place, error.rule) from None
 
 
-def _calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yield every assignment of a call to a name."""
-    for row in ast.walk(tree):
-        if (
-            isinstance(row, ast.Assign)
-            and len(row.targets) == 1
-            and isinstance(row.targets[0], ast.Name)
-            and isinstance(row.value, ast.Call)
-        ):
-            yield row.targets[0].id, row.value
-
-
 def _parameter(text: str) -> str:
     """Return the name of `at::Half* in_ptr0` or `XBLOCK : tl.constexpr`."""
     return re.split(r"[\s*]+", re.sub(r"\s*(?<!:):(?!:).*", "", text.strip()))[-1]
@@ -103,6 +97,11 @@ def _parameter(text: str) -> str:
 def _called(call: ast.Call) -> str:
     name: str = getattr(call.func, "attr", getattr(call.func, "id", ""))
     return name
+
+
+def _whole(row: ast.expr) -> str:
+    """Return `buf1` of itself and of `buf1[0]`."""
+    return ast.unparse(row.value if isinstance(row, ast.Subscript) else row)
 
 
 Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -131,20 +130,17 @@ class _Wrapper:
         """Kernel -> the names of its parameters."""
         self.given: dict[str, ast.Call] = {}
         """Input -> how `get_args` makes it."""
-        for name, call in _calls(tree):
-            text = next(
-                (
-                    arg.value
-                    for arg in call.args
-                    if isinstance(arg, ast.Constant) and isinstance(arg.value, str) and _KERNEL.search(arg.value)
-                ),
-                None,
-            )
-            found = _KERNEL.search(text) if text else None
-            if found is not None:
-                self.kernels[name] = [_parameter(part) for part in found[1].split(",")]
-            elif _called(call) in _GIVEN:
-                self.given[name] = call
+        self.asserted: dict[str, list[ast.expr]] = {}
+        """Name -> what `assert_size_stride` says of it."""
+        self.parts: dict[str, list[str]] = {}
+        """Name of what a kernel gives -> the names that its results get."""
+        self.several: set[str] = set()
+        """Those of kernels that are written down."""
+        for row in ast.walk(tree):
+            if isinstance(row, ast.Call) and _called(row) == "assert_size_stride" and len(row.args) >= 3:
+                self.asserted[ast.unparse(row.args[0])] = row.args[1:3]
+            elif isinstance(row, ast.Assign):
+                self.told(ast.unparse(row.targets[0]), row.value)
         self.ends = [0, 0]
         """Of each arena."""
         self.slot: dict[str, Slot] = {}
@@ -161,6 +157,18 @@ class _Wrapper:
         """Buffers of which something was written."""
         self.shared: set[str] = set()
         """Inputs that share a storage with others, and views of them."""
+
+    def told(self, name: str, value: ast.expr) -> None:
+        """Keep what an assignment anywhere says: a kernel, an input, a result among several."""
+        if isinstance(value, ast.Subscript | ast.Name):
+            self.parts.setdefault(_whole(value), []).append(name)
+        if not isinstance(value, ast.Call):
+            return
+        texts = (str(arg.value) for arg in value.args if isinstance(arg, ast.Constant))
+        if found := next(filter(None, map(_KERNEL.search, texts)), None):
+            self.kernels[name] = [_parameter(part) for part in found[1].split(",")]
+        elif _called(value) in _GIVEN:
+            self.given[name] = value
 
     def plan(self, call: ast.FunctionDef) -> Any:
         """Write the function down."""
@@ -204,7 +212,7 @@ class _Wrapper:
         elif name and isinstance(value, ast.Name) and value.id in self.slot:
             self.refuse_shared(row, value.id, taken=value.id in deleted)
             self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
-        else:
+        elif not name or _whole(value) not in self.several:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
 
     def assign_call(self, row: ast.Assign, name: str, value: ast.Call, deleted: AbstractSet[str]) -> None:
@@ -222,7 +230,37 @@ class _Wrapper:
             self.refuse_shared(row, old, taken=old in deleted)
             self.take(name, old, layout, reuse=old in deleted, offset=offset)
         else:
+            self.by_itself(row, name, value)
+
+    def by_itself(self, row: ast.AST, name: str, call: ast.Call) -> None:
+        """A kernel of a library that allocates what it gives."""
+        library = _LIBRARY.match(ast.unparse(call.func))
+        if library is None or library[2] or library[1] in NOT_NEW:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+        read, made = list(self.tensors(row, call)), [name] if name in self.asserted else self.parts.get(name, [])
+        names = [one for one in made if one in self.asserted]
+        if not names or not read:
+            raise self.refuse(row, f"nothing says how large the result of {library[1]} is")
+        for one in names:
+            shape, strides = (self.numbers(row, part) for part in self.asserted[one])
+            self.layout[one] = self.layout[read[0]][0], shape, strides
+            self.slot[one] = self.place(one, 0)
+        self.several.add(name)
+        self.write_down(row, library[1], self.held(read), [(one, None, "") for one in names])
+
+    def tensors(self, row: ast.AST, call: ast.Call) -> Iterator[str]:
+        """Yield the tensors that a kernel of a library is given, those in lists too, but `out`."""
+        parts = [*call.args, *(word.value for word in call.keywords if word.arg != "out")]
+        while parts:
+            part = parts.pop(0)
+            if isinstance(part, ast.List | ast.Tuple):
+                parts[:0] = part.elts
+            elif isinstance(part, ast.Name | ast.Subscript) or (
+                isinstance(part, ast.Call) and _called(part) == "reinterpret_tensor"
+            ):
+                yield self.argument(row, part)
+            elif any(isinstance(inside, ast.Name) and inside.id in self.slot for inside in ast.walk(part)):
+                raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
 
     def from_pool(self, row: ast.AST, name: str, call: ast.Call) -> None:
         """Place a tensor in a pool: pool, offset (bytes), dtype, shape and strides (elements)."""
@@ -306,6 +344,8 @@ class _Wrapper:
         if name == "run" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             name = call.func.value.id
         read, written = self.by_parameters(row, call, name) if name in self.kernels else self.by_out(row, call)
+        if library := _LIBRARY.match(ast.unparse(call.func)):
+            name = f"{library[1]}{library[2]}"
         self.write_down(row, name, read, written)
 
     def by_parameters(self, row: ast.AST, call: ast.Call, name: str) -> tuple[list[int], Written]:
@@ -337,11 +377,16 @@ class _Wrapper:
     def by_out(self, row: ast.AST, call: ast.Call) -> tuple[list[int], Written]:
         """Return what a kernel of a library reads and writes: `out` is written, the rest read."""
         out = next((word.value for word in call.keywords if word.arg == "out"), None)
-        if out is None:
+        given, library = list(self.tensors(row, call)), _LIBRARY.match(ast.unparse(call.func))
+        if out is not None:
+            return self.held(given), [(self.argument(row, out), None, "")]
+        if not given or library is None or not library[2]:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
-        parts = [part for part in call.args if not isinstance(part, ast.Constant)]
-        read = [value for part in parts if (value := self.old(self.argument(row, part))) is not None]
-        return read, [(self.argument(row, out), None, "")]
+        return self.held(given), [(given[0], None if self.old(given[0]) is None else 0, "exact")]
+
+    def held(self, names: list[str]) -> list[int]:
+        """Return what lies under names, but for memory that nobody wrote."""
+        return [value for name in names if (value := self.old(name)) is not None]
 
     def write_down(self, row: ast.AST, name: str, read: list[int], written: Written) -> None:
         """Add the op of a kernel; what it writes is what these names are from now on."""
@@ -448,8 +493,7 @@ class _Wrapper:
     def result(self, row: ast.Return) -> None:
         parts = row.value.elts if isinstance(row.value, ast.Tuple) else [row.value] if row.value else []
         names = [self.argument(row, part) for part in parts if not isinstance(part, ast.Constant)]
-        held = [value for name in names if (value := self.old(name)) is not None]
-        self.growing.builder.op(HOST_READ, held, (), name="returned")
+        self.growing.builder.op(HOST_READ, self.held(names), (), name="returned")
 
 
 def _deleted_behind(row: ast.stmt, rows: list[ast.stmt]) -> set[str]:

@@ -70,6 +70,22 @@ The last is FSDP2's own (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.p
 RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
 """Those that write `tensors` and read none of it; the others read `tensors`, and no output."""
 
+NOT_NEW: Final = frozenset(
+    (
+        "_conj", "_indices", "_neg_view", "_reshape_alias", "_values", "adjoint", "alias", "as_strided", "broadcast_to",
+        "chunk", "coalesce", "conj", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "imag",
+        "indices", "lift_fresh", "movedim", "narrow", "permute", "positive", "ravel", "real", "reshape", "reshape_as",
+        "resolve_conj", "resolve_neg", "select", "slice", "slice_Tensor", "split", "split_with_sizes", "squeeze",
+        "squeeze_dim", "swapaxes", "swapdims", "t", "tensor_split", "to", "transpose", "unbind", "unflatten", "unfold",
+        "unsqueeze", "values", "view", "view_as", "view_as_complex", "view_as_real", "view_dtype",
+        "_batch_norm_with_update", "_fused_moving_avg_obs_fq_helper", "_native_batch_norm_legit",
+        "fused_moving_avg_obs_fake_quant", "native_batch_norm", "rrelu_with_noise",
+    )
+)  # fmt: skip
+"""Operators whose result may lie in an operand (three as C++ names them), and those that change one
+though no `_` ends their name. Source: the schemas of torch 2.13, for the last but one its kernel.
+"""
+
 UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))
 """Those in which ranks bring different sizes, or not all of a group take part."""
 
@@ -78,6 +94,7 @@ __all__ = [
     "COLLECTIVES",
     "COPYING",
     "LOOKING",
+    "NOT_NEW",
     "NO_ACCESS",
     "OVERWRITING",
     "READ_OFTEN",

@@ -55,6 +55,17 @@ def becomes(*lines):
         ),
         (("auto buf1 = std::move(buf0);  // reuse",), "buf1 = buf0; del buf0"),
         (
+            ("AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_topk(buf0, 3L, -1L, 1, 1, &buf2_handle, &buf3_handle));",),
+            "made_4 = torch.ops.aten.topk(buf0, 3, -1, 1, 1)",
+        ),
+        (
+            (
+                'aoti_torch_cpu_scatter_reduce_two_out(buf0, buf0, 0L, w, std::array<int64_t, 2>{1L, 1L}.cbegin(), "sum", 1);',
+            ),
+            "aten.scatter_reduce_two_(buf0, 0, w, [1, 1], None, 1)",
+        ),
+        (("aoti_torch_cpu_mm_out(buf0, buf0, buf1);",), "extern_kernels.mm(buf0, buf1, out=buf0)"),
+        (
             (
                 "const int64_t int_array_1[] = {4L, };",
                 (
@@ -75,7 +86,19 @@ def becomes(*lines):
         (("// a comment", "pool5.reset(); buf0.reset();"), "del pool5; del buf0"),
         (('if (_check_aoti_runtime_check_inputs_env()) { assert_size_stride(x, {4L}, {1L}, "input"); }',), ""),
     ],
-    ids=["allocation", "pool", "reuse", "view in its place", "kernel", "library", "given back", "checked"],
+    ids=[
+        "allocation",
+        "pool",
+        "reuse",
+        "results",
+        "over its operand",
+        "product over one",
+        "view in its place",
+        "kernel",
+        "library",
+        "given back",
+        "checked",
+    ],
 )
 def test_a_line_becomes_one_of_the_wrapper_in_python(lines, expected):
     *before, last = becomes(*lines)
@@ -106,6 +129,15 @@ def test_the_wrapper_that_python_holds_is_read():
     assert check(document).clean
     assert len(document.programs[0].ops) == 17
     assert dumps(document) == dumps(python)
+
+
+@pytest.mark.parametrize("name", ["sorted", "convolved"])
+def test_kernels_of_a_library_that_allocate_are_read_as_in_python(name):
+    """The same program and plan, but for what the sort is called."""
+    document, python = (systems.load(PLANS / "inductor" / f"{one}.txt") for one in (f"{name}_cpp", name))
+
+    assert check(document).clean
+    assert dumps(document).replace(b"sort_stable", b"sort") == dumps(python)
 
 
 def test_a_package_is_read_by_the_text_in_it(tmp_path):
@@ -144,7 +176,7 @@ def packed(method, text=POOLED):
         (changed("arg5_1.reset();", "if (s0 > 4L) {"), "line 399", "no statement that is known"),
         (changed("arg5_1.reset();", "f" + "(" * 201 + ")" * 201 + ";"), "line 399", "no statement that is known"),
         (changed("arg5_1.reset();", "aoti_torch_empty_strided(1);"), "line 399", "no statement that is known"),
-        (changed("arg5_1.reset();", "aoti_torch_cpu_convolution(buf4, &buf99_handle);"), "line 399", "no statement"),
+        (changed("arg5_1.reset();", "aoti_torch_cpu_convolution(buf4, &buf99_handle);"), "line 399", "how large the result"),
         (changed("arg5_1.reset();", "cpp_fused_mean_0(reinterpret_tensor_wrapper(buf4), arg5_1);"), "line 399", "no tensor that is known"),
         (changed("arg5_1.reset();", "cpp_none(arg5_1);"), "line 399", "no kernel that is known"),
         (changed("assert_size_stride(arg5_1, {4L, 16L}", "assert_size_stride(arg5_1, {s0, 16L}"), "line", "only the run"),
