@@ -21,7 +21,8 @@ only its wait or its mbarrier does.
 Mbarriers. Arrivals and bytes are counted as the hardware does; when both are there the phase ends,
 which is an op that waits for its arrivals and for the phase before. A wait of an actor is for the
 phase that its parity tells next behind the one it waited for last: no later one is sure. Arrivals
-and waits are atomic, so they read the mbarrier; `init` and `inval` write it.
+and waits are atomic, so they read the mbarrier; `init` and `inval` write it. One that is valid when
+the kernel ends is read then: nothing may be laid over it before (triton#3858).
 
 What happens is kept (`ThreadOp`) and written into a program once its walk is one that is needed.
 
@@ -65,6 +66,7 @@ class Actor:
 class Mbarrier:
     """What an mbarrier counts."""
 
+    view: SharedView
     arrivals: int
     left: int
     nbytes: int = 0
@@ -208,7 +210,13 @@ class BlockThreads:
     def init(self, actor: Actor, label: str, view: SharedView, arrivals: int) -> None:
         """Make an mbarrier that so many arrivals end a phase of."""
         self.op(actor, label, (), (view,), issuer="leader")
-        self.mbarriers[view.home, view.offset] = Mbarrier(arrivals, arrivals)
+        self.mbarriers[view.home, view.offset] = Mbarrier(view, arrivals, arrivals)
+
+    def end(self, actor: Actor) -> None:
+        """End the kernel: all meet, and what is a valid mbarrier still is one."""
+        if self.mbarriers:
+            self.barrier(actor, "end of the kernel")
+            self.op(actor, "valid mbarriers", [found.view for found in self.mbarriers.values()])
 
     def inval(self, actor: Actor, label: str, view: SharedView) -> None:
         """End an mbarrier."""

@@ -113,7 +113,7 @@ class KernelWalk:
 
     def run(self) -> None:
         """Run the kernel to its end."""
-        warps = int(self.function.attributes.get("ttg.num-warps") or 4)
+        block = Actor("block", int(self.function.attributes.get("ttg.num-warps") or 4))
         if self.in_cluster:
             self.unexamined["thread blocks of a cluster: what others of it do to this one's memory"] += 1
         signature = dict(re.findall(r"(%[\w$.-]+): ([^\s,){]+)", self.function.signature))
@@ -121,8 +121,9 @@ class KernelWalk:
             name: self.guess.size if re.fullmatch(r"i\d+|index", signature.get(name, "")) else None
             for name in self.function.body.arguments
         }
-        for op in self.region(Frame(Actor("block", warps), names, self.function.body)):
+        for op in self.region(Frame(block, names, self.function.body)):
             raise self.unended(op)
+        self.threads.end(block)
 
     def region(self, frame: Frame) -> Iterator[IrOp]:
         """Run a region; yield each time that its actor has to wait for another one."""

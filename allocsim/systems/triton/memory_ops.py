@@ -209,27 +209,18 @@ def inval(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     walk.threads.inval(frame.actor, told(op), walk.the_view(frame, op))
 
 
-def expect(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """All threads meet, then one arrives and says how many bytes come."""
-    found = re.search(r", (\d{1,12})\b", op.text)
-    signal(walk, frame, op, 1, int(found[1]) if found else 0)
-
-
-def arrival(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """All threads meet, then one arrives for them."""
-    found = re.search(r", (\d{1,9})\b", op.text)
-    signal(walk, frame, op, int(found[1]) if found else 1, 0)
-
-
-def signal(walk: KernelWalk, frame: Frame, op: IrOp, count: int, nbytes: int) -> None:
-    """Arrive, if the predicate says so; the lowering has a barrier before it."""
-    view = walk.the_view(frame, op)
+def signal(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
+    """All threads meet, then one arrives or says how many bytes come, if the predicate says so."""
+    view, found = walk.the_view(frame, op), re.search(r", (\d{1,12})\b", op.text)
     if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
         return
     if "perThread" not in op.text and frame.actor.warps > 1:
         walk.threads.barrier(frame.actor, f"before {told(op)}")
     number = walk.threads.op(frame.actor, told(op), (view,), issuer="thread 0")
-    arrive(walk, op, view, [number], count=count, nbytes=nbytes)
+    if op.name == "ttng.barrier_expect":
+        arrive(walk, op, view, [number], count=1, nbytes=int(found[1]) if found else 0)
+    else:
+        arrive(walk, op, view, [number], count=int(found[1]) if found else 1)
 
 
 def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
@@ -340,8 +331,8 @@ OPS: Final[dict[str, Act]] = {
     "ttng.async_tma_copy_local_to_global": store_tma, "ttng.async_tma_reduce": store_tma,
     "ttng.async_tma_scatter": store_tma, "ttng.async_tma_store_wait": wait_stores,
     "ttng.async_tma_copy_global_to_local": load_tma, "ttng.async_tma_gather": load_tma,
-    "ttng.init_barrier": init, "ttng.inval_barrier": inval, "ttng.barrier_expect": expect,
-    "ttng.arrive_barrier": arrival, "ttng.async_copy_mbarrier_arrive": arrive_copies,
+    "ttng.init_barrier": init, "ttng.inval_barrier": inval, "ttng.barrier_expect": signal,
+    "ttng.arrive_barrier": signal, "ttng.async_copy_mbarrier_arrive": arrive_copies,
     "ttng.warp_group_dot": dot, "ttng.warp_group_dot_wait": wait_dots,
     "ttng.tmem_load": tensor_load, "ttng.tmem_store": tensor_store,
     "ttng.tc_gen5_mma": mma, "ttng.tc_gen5_mma_scaled": mma, "ttng.tc_gen5_commit": commit_mma,

@@ -310,6 +310,70 @@ def test_a_gather_reads_what_other_threads_wrote():
     assert kinds(GATHER.replace(b"    ttg.barrier local\n", b"")) == {"Race"}
 
 
+CAPTURED = b"""#b = #ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
+#c = #ttg.blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>
+#s = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.shared = 512 : i32} {
+  tt.func public @captures(%x: tensor<128xi32, #b>) {
+    %a = ttg.local_alloc {allocation.offset = 0 : i32} : () -> !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>
+    ttg.warp_specialize(%a, %x)
+    default {
+      ttg.warp_yield
+    }
+    partition0(%v: !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>, %y: tensor<128xi32, #b>) num_warps(4) {
+      ttg.local_store %y, %v : tensor<128xi32, #b> -> !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>
+      ttg.barrier local
+      %z = ttg.local_load %v : !ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable> -> tensor<128xi32, #c>
+      ttg.warp_return
+    } : (!ttg.memdesc<128xi32, #s, #ttg.shared_memory, mutable>, tensor<128xi32, #b>) -> ()
+    tt.return
+  }
+}
+"""
+
+
+def test_a_warp_group_needs_a_barrier_of_its_own_for_what_it_captured():
+    """triton#6441: what a partition captures was not seen to be shared memory, and no barrier was set in it."""
+    assert kinds(CAPTURED) == set()
+    assert kinds(CAPTURED.replace(b"      ttg.barrier local\n", b"")) == {"Race"}
+
+
+TWICE = b"""#s = #ttg.swizzled_shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0]}>
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.shared = 16 : i32} {
+  tt.func public @makes_two() {
+    %one = ttg.local_alloc {allocation.offset = 0 : i32} : () -> !ttg.memdesc<1xi64, #s, #ttg.shared_memory, mutable>
+    ttng.init_barrier %one, 1 : !ttg.memdesc<1xi64, #s, #ttg.shared_memory, mutable>
+    ttng.inval_barrier %one : !ttg.memdesc<1xi64, #s, #ttg.shared_memory, mutable>
+    %two = ttg.local_alloc {allocation.offset = 0 : i32} : () -> !ttg.memdesc<1xi64, #s, #ttg.shared_memory, mutable>
+    ttng.init_barrier %two, 1 : !ttg.memdesc<1xi64, #s, #ttg.shared_memory, mutable>
+    tt.return
+  }
+}
+"""
+
+
+def test_nothing_is_laid_over_an_mbarrier_that_is_valid(tmp_path):
+    """facebookexperimental/triton#462: an mbarrier that nobody uses again has another made over it; triton#3858: the same
+    with memory of any other sort, here scratch behind a product."""
+    inval = b"    ttng.inval_barrier %one : !ttg.memdesc<1xi64, #s, #ttg.shared_memory, mutable>\n"
+    assert kinds(TWICE) == set()
+    assert (
+        kinds(
+            TWICE.replace(inval, b"").replace(
+                b"%two = ttg.local_alloc {allocation.offset = 0", b"%two = ttg.local_alloc {allocation.offset = 8"
+            )
+        )
+        == set()
+    )
+    path = tmp_path / "kernel.ttgir"
+    for name, data in (
+        ("462", TWICE.replace(inval, b"")),
+        ("3858", re.sub(rb".*ttng.inval_barrier.*\n", b"", text("matmul_sm100").encode())),
+    ):
+        path.write_bytes(data)
+        assert causes(path) == [("C02", "plan")], name
+
+
 def test_what_a_document_says_of_a_kernel_is_no_list_and_is_passed_over():
     document = loads(text("softmax_sm80").encode(), "kernel")
     assert systems.remarks_on(replace(document, meta={"triton": {"unexamined": 5}})) == {}
