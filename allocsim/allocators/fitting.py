@@ -71,13 +71,15 @@ def _fitted(
     """Return the offsets of `rows`, those of one arena after those of another, each placed in its
     order and before its limit.
     """
-    from allocsim.allocators.placement_kernels import fit_each  # noqa: PLC0415 - numba
+    from allocsim.allocators.placement_kernels import ROOM, fit_each  # noqa: PLC0415 - numba
 
+    # of numpy's own memory, which comes in large pages: compiled code would get small ones
+    entries = np.empty((ROOM * max(map(len, orders)), 3), dtype=np.int64)
     ends = np.cumsum([0, *map(len, orders)])
     place = np.zeros(len(placed), dtype=np.int64)
     place[rows] = np.arange(len(rows)) - np.repeat(ends[:-1], np.diff(ends))
     order = place[np.concatenate(orders)]
-    offsets, row = fit_each(order, ends, columns(placed, rows), np.array(limits, dtype=np.int64), best)
+    offsets, row = fit_each(order, ends, columns(placed, rows), np.array(limits, dtype=np.int64), best, entries)
     if row >= 0:
         raise no_room(name, placed, int(rows[row]))
     found: Int64s = offsets

@@ -23,8 +23,13 @@ NEVER = (1 << 63) - 1
 WINDOW = 512
 """Starts in half a window of the smallest kind, at least; the next kind is twice as large."""
 
-HALF, LOW = 32, (1 << 32) - 1
-"""Of an entry's life: its first start is in the high bits, its past one in the low ones."""
+HALF, MOST = 32, (1 << 31) - 1
+"""Of an entry's life: one more than its first start is in the high bits, `MOST` less its past one in
+the low ones, so that what it meets bounds both from above; 0 meets all.
+"""
+
+SIGNS = -(1 << 63) | 1 << 31
+"""Above the bounds that a life asked sets: each outlives the difference to a life that it meets."""
 
 LATE = 96
 """Entries that lie behind those of a window until they are put among them."""
@@ -61,41 +66,50 @@ def _kind(halves: Int64s, length: Any) -> int:
 
 
 @compiled()
-def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> tuple[Int64s, Int64s]:
+def _rooms(first: Int64s, past: Int64s, halves: Int64s, begins: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return where the entries of each window begin: of a window that some row asks, one for each
-    row that meets it; and how many rows ask it.
+    row that meets one of those; how many rows ask it; and of these the most starts behind a first
+    one and behind a past one, and before a first one and before a past one.
     """
-    asked = np.zeros(begins[-1], dtype=np.int64)
+    count, asked = len(first), np.zeros(begins[-1], dtype=np.int64)
+    reach = np.zeros((begins[-1], 4), dtype=np.int64)
     for row in range(len(first)):
         kind = _kind(halves, past[row] - first[row])
-        asked[begins[kind] + first[row] // halves[kind]] += 1
+        window = begins[kind] + first[row] // halves[kind]
+        asked[window] += 1
+        reach[window, 0] = max(reach[window, 0], count - first[row])
+        reach[window, 1] = max(reach[window, 1], count - past[row])
+        reach[window, 2] = max(reach[window, 2], first[row])
+        reach[window, 3] = max(reach[window, 3], past[row])
     room = np.zeros(begins[-1] + 1, dtype=np.int64)
     for row in range(len(first)):
         for kind in range(len(halves)):
             half = halves[kind]
             for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
-                if asked[begins[kind] + place] > 0:
-                    room[begins[kind] + place + 1] += 1
+                window = begins[kind] + place
+                if first[row] < reach[window, 3] and past[row] > count - reach[window, 0]:
+                    room[window + 1] += 1
     for window in range(begins[-1]):
         room[window + 1] += room[window]
-    return room, asked
+    return room, asked, reach
 
 
 @compiled(allocates=False)
 def _sort(rows: Int64s, first: Any, stop: Any) -> None:
-    """Sort the rows [first, stop) by their first column, as Shell does: numba takes seconds to
-    compile numpy's sorts. O(n^1.5), O(n log n) where they are in order.
+    """Sort the rows [first, stop), of three, by their first column, as Shell does: numba takes
+    seconds to compile numpy's sorts. O(n^1.5), O(n log n) where they are in order.
     """
     gap = 1
     while 3 * gap < stop - first:
         gap = 3 * gap + 1
     while gap:
         for row in range(first + gap, stop):
-            place = row
-            while place - gap >= first and rows[place - gap, 0] > rows[place, 0]:
-                for column in range(rows.shape[1]):
-                    rows[place, column], rows[place - gap, column] = rows[place - gap, column], rows[place, column]
+            place, key, second, third = row, rows[row, 0], rows[row, 1], rows[row, 2]
+            while place - gap >= first and rows[place - gap, 0] > key:
+                for column in range(3):
+                    rows[place, column] = rows[place - gap, column]
                 place -= gap
+            rows[place, 0], rows[place, 1], rows[place, 2] = key, second, third
         gap //= 3
 
 
@@ -129,22 +143,41 @@ def _in_order(entries: Int64s, begin: Any, done: Any, end: Any) -> None:
         place -= 1
 
 
-@compiled()
-def _meeting(entries: Int64s, first: Any, past: Any, met: Int64s) -> None:
-    """Copy the bounds of the entries that live in [first, past) into `met`, `NEVER` behind them."""
+@compiled(allocates=False)
+def _joined(entries: Int64s, begin: Any, end: Any) -> int:
+    """Make one of neighbours in order that meet all that ask and leave no gap; return where the
+    entries then end.
+    """
+    last = begin
+    for entry in range(begin + 1, end):
+        if entries[last, 2] | entries[entry, 2] or entries[entry, 0] > entries[last, 1]:
+            last += 1
+            for column in range(3):
+                entries[last, column] = entries[entry, column]
+        else:
+            entries[last, 1] = max(entries[last, 1], entries[entry, 1])
+    return int(last + 1)
+
+
+@compiled(allocates=False)
+def _meeting(entries: Int64s, late: Any, end: Any, asked: Any, met: Int64s) -> None:
+    """Copy the bounds of the entries from `late` on that a life `asked` meets into `met`, `NEVER`
+    behind them.
+    """
     count = np.int64(0)
-    for entry in range(len(entries)):
+    for entry in range(late, end):
         met[count, 0], met[count, 1] = entries[entry, 0], entries[entry, 1]
-        count -= _lives(entries[entry, 2], first, past)
+        count -= _lives(entries[entry, 2], asked)
     met[count, 0] = NEVER
 
 
 @compiled()
-def _lives(life: Any, first: Any, past: Any) -> Any:
-    """Return -1, all bits, for a life that meets [first, past), 0 for another: which it is is as
+def _lives(life: Any, asked: Any) -> Any:
+    """Return -1, all bits, for a life that meets the one asked, 0 for another: which it is is as
     good as random, so that no branch is to be taken on it, and a comparison may become one.
     """
-    return ((life >> HALF) - past & first - (life & LOW)) >> 63
+    both = asked - life
+    return (both & both << HALF) >> 63
 
 
 @compiled()
@@ -160,39 +193,32 @@ def _narrower(at: Any, least: Any, floor: Any, bottom: Any, size: Any, step: Any
 
 
 @compiled()
-def _gap(  # noqa: PLR0917 - compiled
-    early: Int64s,
-    late: Int64s,
-    first: Any,
-    past: Any,
-    size: Any,
-    step: Any,
-    best: bool,  # noqa: FBT001
-    behind: Int64s,
-) -> int:
+def _gap(entries: Int64s, part: Any, asked: Any, size: Any, step: Any, best: bool, behind: Int64s) -> int:  # noqa: PLR0917, FBT001
     """Return the offset of the lowest gap (or, if `best`, the smallest) that holds `size` bytes at
-    a multiple of `step` between the entries that live in [first, past); the top of them all where
+    a multiple of `step` between the entries that a life `asked` meets; the top of them all where
     none does; `size` is not 0. O(entries).
 
-    Both lists are in order of offset. `behind` is room for the late ones.
+    `part` is where the entries begin, where the late ones do, and their end; both are in order of
+    offset. `behind` is room for the late ones.
     """
-    floor, at, least, here = np.int64(0), np.int64(-1), NEVER, 0
+    floor, at, least = np.int64(0), np.int64(-1), NEVER
     enough = size if best else NEVER - 1
-    _meeting(late, first, past, behind)
-    for there in range(len(late) + 1):
-        until, passed = behind[there, 0], len(early)
-        for entry in range(here, len(early)):
-            bottom = early[entry, 0]
+    here, tail = np.uint64(part[0]), np.uint64(part[1])  # else each index is asked whether it counts from the end
+    _meeting(entries, part[1], part[2], asked, behind)
+    for there in range(part[2] - part[1] + 1):
+        until = behind[there, 0]
+        while here < tail:
+            bottom = entries[here, 0]
             if bottom > until:
-                passed = entry
                 break
-            lives = _lives(early[entry, 2], first, past)  # of what lives at another time, both bounds are 0
-            if (bottom & lives) - floor >= size:
+            lives = _lives(entries[here, 2], asked)  # of what lives at another time, both bounds are 0
+            free = (bottom & lives) - floor
+            if free >= size and free - least < step:
                 at, least = _narrower(at, least, floor, bottom, size, step)
                 if least <= enough:
                     return int(at)
-            floor = max(floor, early[entry, 1] & lives)
-        here = passed
+            floor = max(floor, entries[here, 1] & lives)
+            here += np.uint64(1)
         if until == NEVER:
             break
         at, least = _narrower(at, least, floor, until, size, step)
@@ -203,7 +229,7 @@ def _gap(  # noqa: PLR0917 - compiled
 
 
 @compiled()
-def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tuple[Int64s, int]:  # noqa: FBT001
+def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool, entries: Int64s) -> tuple[Int64s, int]:  # noqa: FBT001
     """Place rows in `order`, each in the lowest gap (or, if `best`, the smallest) between those
     placed that live beside it.
 
@@ -212,7 +238,8 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
 
     Time is counted in starts: rows live beside each other where these ranges meet. Windows of it,
     of several sizes, keep the rows placed that meet them, in order of offset; a row asks the
-    smallest window that holds its life.
+    smallest window that holds its life. They keep them in `entries`, a bottom, a top and a life in
+    each row of it: what is there does not matter, `ROOM` for each of those to place are enough.
 
     O(n) windows' worth of rows, a few times those that live beside it;
     O(n^2) where most rows live all the time.
@@ -222,7 +249,7 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
     offset = np.zeros(count, dtype=np.int64)
     if count == 0:
         return offset, -1
-    born, first, past = np.empty((count, 1), dtype=np.int64), np.empty_like(start), np.empty_like(start)
+    born, first, past = np.empty((count, 3), dtype=np.int64), np.empty_like(start), np.empty_like(start)
     for row in range(count):
         born[row, 0] = start[row]
     _sort(born, 0, count)
@@ -240,12 +267,8 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
             break
         half *= 4
         halves, begins = _kinds(first, past, half)
-    room, asking = _rooms(first, past, halves, begins)
-    entries = np.empty((room[-1], 3), dtype=np.int64)  # bottom, top and life
-    most = 0
-    for window in range(len(room) - 1):
-        most = max(most, room[window + 1] - room[window])
-    behind = np.empty((most + 1, 2), dtype=np.int64)
+    room, asking, reach = _rooms(first, past, halves, begins)
+    behind = np.empty((count + 1, 2), dtype=np.int64)
     # where of each window the late entries begin, those that are in no order, and its room
     late, done, filled = room[:-1].copy(), room[:-1].copy(), room[:-1].copy()
     for turn in range(2):
@@ -265,12 +288,13 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                 if done[window] < end:
                     _in_order(entries, late[window], done[window], end)
                     done[window] = end
-                if end - late[window] > LATE:
+                if end - late[window] > LATE + (late[window] - begin) // 32:
                     _in_order(entries, begin, late[window], end)
-                    late[window] = end
-                tail = late[window]
-                early, after = entries[begin:tail], entries[tail:end]
-                at = _gap(early, after, first[row], past[row], size, alignment[row], best, behind)
+                    end = _joined(entries, begin, end)
+                    late[window] = done[window] = filled[window] = end
+                part = begin, late[window], end
+                asked = past[row] << HALF | MOST - 1 - first[row] | SIGNS
+                at = _gap(entries, part, asked, size, alignment[row], best, behind)
                 if at > limit - size:
                     return offset, int(row)
             offset[row] = at
@@ -278,10 +302,12 @@ def fit(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tupl
                 half = halves[kind]
                 for place in range(max(first[row] // half - 1, 0), (past[row] - 1) // half + 1):
                     window = begins[kind] + place
-                    if asking[window] > 0:  # by rows that are still to come
+                    meets = first[row] < reach[window, 3] and past[row] > count - reach[window, 0]
+                    if asking[window] > 0 and meets:  # rows that are still to come
                         entry = filled[window]
                         entries[entry, 0], entries[entry, 1] = at, at + size
-                        entries[entry, 2] = (first[row] << HALF) | past[row]
+                        whole = first[row] < count - reach[window, 1] and past[row] > reach[window, 2]
+                        entries[entry, 2] = 0 if whole else (first[row] + 1) << HALF | MOST - past[row]
                         filled[window] += 1
     return offset, -1
 
@@ -324,35 +350,35 @@ def sweep(order: Int64s, placed: FootprintColumns, limit: int, best: bool) -> tu
 
 
 @compiled()
-def fit_each(
+def fit_each(  # noqa: PLR0917 - compiled
     order: Int64s,
     ends: Int64s,
     placed: FootprintColumns,
     limits: Int64s,
     best: bool,  # noqa: FBT001
+    entries: Int64s,
 ) -> tuple[Int64s, int]:
     """Place the rows of several arenas, those of arena k from `ends[k]` to `ends[k + 1]` in their
-    `order`: by `sweep` where that is one of birth and none is fixed, else by `fit`.
+    `order`: by `sweep` where that is one of birth and none is fixed, else by `fit`, in the same
+    `entries`.
 
     Returns (offsets, row) as these: row is the first that does not fit in the first arena with one.
     """
+    start, stop, nbytes, alignment, fixed = placed
     offsets = np.zeros(len(order), dtype=np.int64)
     for arena in range(len(limits)):
         low, high = ends[arena], ends[arena + 1]
-        mine = FootprintColumns(
-            placed.start[low:high],
-            placed.stop[low:high],
-            placed.nbytes[low:high],
-            placed.alignment[low:high],
-            placed.fixed[low:high],
-        )
+        mine = FootprintColumns(start[low:high], stop[low:high], nbytes[low:high], alignment[low:high], fixed[low:high])
         turns = order[low:high]
         swept = True
         for turn in range(high - low):
             row = turns[turn]
             swept &= mine.fixed[row] == FREE and mine.start[row] < mine.stop[row]
             swept &= turn == 0 or mine.start[turns[turn - 1]] <= mine.start[row]
-        found, row = sweep(turns, mine, limits[arena], best) if swept else fit(turns, mine, limits[arena], best)
+        if swept:
+            found, row = sweep(turns, mine, limits[arena], best)
+        else:
+            found, row = fit(turns, mine, limits[arena], best, entries)
         if row >= 0:
             return offsets, low + row
         for turn in range(high - low):

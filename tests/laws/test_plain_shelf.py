@@ -12,7 +12,8 @@ from strategies import arenas, recipes
 from allocsim.allocators import ALLOCATORS, Constraints, caching, driven_online, ggml, portfolio, slot_sharing, tlsf
 from allocsim.allocators.fitting import fit_rows
 from allocsim.allocators.footprints import FREE, FootprintColumns, footprints
-from allocsim.allocators.placement_kernels import fit, sweep
+from allocsim.allocators.placement_kernels import ROOM, sweep
+from allocsim.allocators.placement_kernels import fit as fit_among
 from allocsim.allocators.xla import spatial, temporal
 from allocsim.errors import CapacityError
 from allocsim.fuzzing.fuzz_case import same_plan
@@ -130,6 +131,11 @@ def boxes(seed, count=None):
     chosen = rng.integers(0, count, 3 * (seed % 2))
     fixed[chosen] = alignment[chosen] * rng.integers(0, 500, len(chosen))
     return rng.permutation(count), FootprintColumns(start, stop, nbytes, alignment, fixed)
+
+
+def fit(order, placed, limit, best):
+    """The kernel, with room in which anything stands."""
+    return fit_among(order, placed, limit, best, np.full((ROOM * len(order), 3), -7))
 
 
 @pytest.mark.parametrize("best", [False, True])
