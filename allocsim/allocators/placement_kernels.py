@@ -24,8 +24,8 @@ WINDOW = 512
 """Starts in half a window of the smallest kind, at least; the next kind is twice as large."""
 
 HALF, MOST = 32, (1 << 31) - 1
-"""Of an entry's life: one more than its first start is in the high bits, `MOST` less its past one in
-the low ones, so that what it meets bounds both from above; 0 meets all.
+"""Of an entry's life: one more than its first start is in the high bits, `MOST` less its past one
+in the low ones, so that what it meets bounds both from above; 0 meets all.
 """
 
 SIGNS = -(1 << 63) | 1 << 31
