@@ -272,8 +272,8 @@ def read_kinds(json: Json | None) -> dict[str, dict[Pair, str]]:
     for kind, rows in (json or {}).get("kinds", {}).items():
         for row in rows:
             place = f"kinds.{kind}"
-            one, other = (_check(position, "count", place) for position in row["pair"])
-            strength = _check(row.get("strength", "exact"), "strength", place)
+            said = [*row["pair"], row.get("strength", "exact")]
+            one, other, strength = _row(said, "(count,count,strength)", place, {})
             says = {"safe": strength, "unsafe": "denied", "unknown": "unknown"}.get(row["says"])
             _require(says, place, f"{row['says']!r} is none of safe, unsafe, unknown")
             table.setdefault(kind, {})[one, other] = str(says)

@@ -169,8 +169,11 @@ def moving(program: records.ProgramRecord, op: records.OpRecord, places: Places)
     """Return the positions of what an op writes; of a `same` only what lies elsewhere."""
 
     def moves(position: int) -> bool:
-        by = behind(places, *program.buffers_of((op.operands[position], op.results[position])))
-        return by is None or any(low != to + by for low, to, _ in chunks(program, op, position))
+        one, other = (program.values[side[position]] for side in (op.operands, op.results))
+        by = behind(places, one.buffer, other.buffer)
+        if by is None or one.element_0 != other.element_0 + by:  # without bytes, too
+            return True
+        return any(low != to + by for low, to, _ in chunks(program, op, position))
 
     return [position for position in range(len(op.results)) if not op.same or moves(position)]
 

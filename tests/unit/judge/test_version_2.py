@@ -93,6 +93,21 @@ def test_a_same_may_leave_every_second_byte_where_it_is_or_between(at, clean):
     assert check(Document.of(plan_of(b.build(), [8, 0]))).clean is clean
 
 
+@pytest.mark.parametrize(("at", "kinds"), [(0, {"LifetimeTooLong": 1}), (4, {})], ids=["where it is", "elsewhere"])
+def test_a_same_without_bytes_writes_where_its_result_begins_elsewhere(at, kinds):
+    """Where both begin at one address nothing moves, so that the buffer lives again from the read on."""
+    b = ProgramBuilder("p", arenas=(Arena(name="cpu", alignment=1),))
+    home = b.buffer("home", 4)
+    x, y = b.value("x", home, "u8", (0,)), b.value("y", home, "u8", (0,), offset=at)
+    b.op("host.write", (), (x,))
+    b.op("same", (x,), (y,))
+    b.op("nothing", (), ())
+    b.op("host.read", (y,), ())
+    made = json.loads(dumps(Document.of(plan_of(b.build(), [0])))) | {"problems": [{"program": 0}]}
+    assert check(told(made)).counts == kinds
+    assert plain.judge(plain.read(made)).counts == kinds
+
+
 @pytest.mark.parametrize(
     "text",
     [
