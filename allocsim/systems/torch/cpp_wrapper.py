@@ -82,7 +82,7 @@ _NUMBER: Final = re.compile(r"(-?\d+(?:\.\d*)?(?:e-?\d+)?)[LlFf]*$")
 SKIPPED: Final = re.compile(
     r"(?:\[\[maybe_unused\]\] )?auto& kernels\b|__check_inputs_outputs\(|auto inputs = steal_from_raw_handles|"
     r"inputs\.clear\(\)|AtenTensorHandle \w+$|py::gil_scoped_release|"
-    r"if \(_check_aoti_runtime_check_inputs_env\(\)\)|assert_size_stride\(|\}|\w+ var_\d+ = [\w.+-]+$"
+    r"if \(_check_aoti_runtime_check_inputs_env\(\)\)|assert_size_stride\(|\}|(?:\w+_t|bool|double|float) var_\d+ = [\w.+-]+$"
 )
 """Statements that touch no tensor: declarations, names for handles, what is checked."""
 

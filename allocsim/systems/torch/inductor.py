@@ -45,7 +45,7 @@ from allocsim.formats.python_text import parsed, refusal
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, WIDTHS, Arena, Document, Role
 from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.programs.dtype_names import dtype_code
-from allocsim.systems.torch.operators import NOT_NEW
+from allocsim.systems.torch.operators import NO_ACCESS, NOT_NEW
 
 MAX_STATEMENTS: Final = 1 << 20
 
@@ -132,8 +132,8 @@ class _Wrapper:
         """Input -> how `get_args` makes it."""
         self.asserted: dict[str, list[ast.expr]] = {}
         """Name -> what `assert_size_stride` says of it."""
-        self.parts: dict[str, list[str]] = {}
-        """Name of what a kernel gives -> the names that its results get."""
+        self.parts: dict[str, dict[str, str]] = {}
+        """Name of what a kernel gives -> result -> the name that it gets, "" where it gets two."""
         self.several: set[str] = set()
         """Those of kernels that are written down."""
         for row in ast.walk(tree):
@@ -161,7 +161,8 @@ class _Wrapper:
     def told(self, name: str, value: ast.expr) -> None:
         """Keep what an assignment anywhere says: a kernel, an input, a result among several."""
         if isinstance(value, ast.Subscript | ast.Name):
-            self.parts.setdefault(_whole(value), []).append(name)
+            parts, part = self.parts.setdefault(_whole(value), {}), ast.unparse(value)
+            parts[part] = "" if part in parts else name
         if not isinstance(value, ast.Call):
             return
         texts = (str(arg.value) for arg in value.args if isinstance(arg, ast.Constant))
@@ -235,10 +236,11 @@ class _Wrapper:
     def by_itself(self, row: ast.AST, name: str, call: ast.Call) -> None:
         """A kernel of a library that allocates what it gives."""
         library = _LIBRARY.match(ast.unparse(call.func))
-        if library is None or library[2] or library[1] in NOT_NEW:
+        given_out = any(word.arg == "out" for word in call.keywords)
+        if library is None or library[2] or library[1] in NOT_NEW or "__" in library[1] or given_out:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
-        read, made = list(self.tensors(row, call)), [name] if name in self.asserted else self.parts.get(name, [])
-        names = [one for one in made if one in self.asserted]
+        read, parts = list(self.tensors(row, call)), self.parts.get(name, {}).values()
+        names = [one for one in ([name] if name in self.asserted else parts) if one in self.asserted]
         if not names or not read:
             raise self.refuse(row, f"nothing says how large the result of {library[1]} is")
         for one in names:
@@ -380,9 +382,13 @@ class _Wrapper:
         given, library = list(self.tensors(row, call)), _LIBRARY.match(ast.unparse(call.func))
         if out is not None:
             return self.held(given), [(self.argument(row, out), None, "")]
-        if not given or library is None or not library[2]:
+        known = library is not None and library[2] and not {library[1], f"{library[1]}_"} & (NOT_NEW | NO_ACCESS)
+        if not known or not given or not isinstance(next(iter(call.args), None), ast.Name | ast.Call):  # not a list
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
-        return self.held(given), [(given[0], None if self.old(given[0]) is None else 0, "exact")]
+        read, at = self.held(given), None if self.old(given[0]) is None else 0
+        for other in [other for other in self.now if self.room[other][0] == self.room.get(given[0], (-1, 0))[0]]:
+            del self.now[other]  # what shares its memory is not what it was
+        return read, [(given[0], at, "exact")]
 
     def held(self, names: list[str]) -> list[int]:
         """Return what lies under names, but for memory that nobody wrote."""

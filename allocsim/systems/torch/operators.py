@@ -72,18 +72,24 @@ RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
 
 NOT_NEW: Final = frozenset(
     (
-        "_conj", "_indices", "_neg_view", "_reshape_alias", "_values", "adjoint", "alias", "as_strided", "broadcast_to",
-        "chunk", "coalesce", "conj", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "imag",
-        "indices", "lift_fresh", "movedim", "narrow", "permute", "positive", "ravel", "real", "reshape", "reshape_as",
-        "resolve_conj", "resolve_neg", "select", "slice", "slice_Tensor", "split", "split_with_sizes", "squeeze",
-        "squeeze_dim", "swapaxes", "swapdims", "t", "tensor_split", "to", "transpose", "unbind", "unflatten", "unfold",
-        "unsqueeze", "values", "view", "view_as", "view_as_complex", "view_as_real", "view_dtype",
-        "_batch_norm_with_update", "_fused_moving_avg_obs_fq_helper", "_native_batch_norm_legit",
+        "_conj", "_indices", "_neg_view", "_nested_get_values", "_nested_view_from_buffer", "_nested_view_from_jagged",
+        "_reshape_alias", "_unsafe_view", "_values", "adjoint", "alias", "as_strided", "broadcast_to", "ccol_indices",
+        "chunk", "coalesce", "col_indices", "conj", "contiguous", "cpu", "crow_indices", "cuda", "detach", "diagonal",
+        "dsplit", "expand", "expand_as", "flatten", "hsplit", "imag", "indices", "lift_fresh", "linalg_diagonal", "mH",
+        "mT", "matrix_H", "moveaxis", "movedim", "narrow", "numpy_T", "permute", "pin_memory", "positive", "ravel",
+        "real", "reshape", "reshape_as", "resolve_conj", "resolve_neg", "row_indices", "select", "slice",
+        "slice_Tensor", "slice_inverse", "split", "split_with_sizes", "squeeze", "squeeze_dim", "swapaxes", "swapdims",
+        "t", "tensor_split", "to", "transpose", "unbind", "unflatten", "unfold", "unsafe_chunk", "unsafe_split",
+        "unsafe_split_with_sizes", "unsqueeze", "values", "view", "view_as", "view_as_complex", "view_as_real",
+        "view_dtype", "vsplit",
+        "_amp_update_scale", "_batch_norm_with_update", "_cummax_helper", "_cummin_helper",
+        "_flash_attention_forward_no_dropout_inplace", "_fused_moving_avg_obs_fq_helper", "_native_batch_norm_legit",
         "fused_moving_avg_obs_fake_quant", "native_batch_norm", "rrelu_with_noise",
     )
 )  # fmt: skip
-"""Operators whose result may lie in an operand (three as C++ names them), and those that change one
-though no `_` ends their name. Source: the schemas of torch 2.13, for the last but one its kernel.
+"""Operators whose result may lie in an operand (three as C++ names them, and four `unsafe` ones
+whose schemas do not say so), and those that change another operand than the first of a name that
+ends in `_`. Source: the schemas of torch 2.14, for `native_batch_norm` its kernel.
 """
 
 UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))

@@ -176,6 +176,7 @@ def packed(method, text=POOLED):
         (changed("arg5_1.reset();", "if (s0 > 4L) {"), "line 399", "no statement that is known"),
         (changed("arg5_1.reset();", "f" + "(" * 201 + ")" * 201 + ";"), "line 399", "no statement that is known"),
         (changed("arg5_1.reset();", "aoti_torch_empty_strided(1);"), "line 399", "no statement that is known"),
+        (changed("arg5_1.reset();", "AtenTensorHandle var_0 = buf4;"), "line 399", "no statement that is known"),
         (changed("arg5_1.reset();", "aoti_torch_cpu_convolution(buf4, &buf99_handle);"), "line 399", "how large the result"),
         (changed("arg5_1.reset();", "cpp_fused_mean_0(reinterpret_tensor_wrapper(buf4), arg5_1);"), "line 399", "no tensor that is known"),
         (changed("arg5_1.reset();", "cpp_none(arg5_1);"), "line 399", "no kernel that is known"),

@@ -183,6 +183,10 @@ def test_results_that_lie_over_what_is_still_read_are_convicted(tmp_path):
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.view.dtype(buf0,", "is no statement that is known"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.native_batch_norm(buf0,", "is no statement that is known"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort_(buf0,", "is no statement that is known"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.unsafe_split(buf0,", "is no statement that is known"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.fill__Scalar(buf0,", "is no statement that is known"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(buf0, out=buf0,", "is no statement that is known"),
+        ("buf3 = buf1[1]", "buf3 = buf1[1]; buf5 = buf1[0]", "'buf2' is no tensor that is known|is no statement"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.mine.sort(buf0,", "is no statement that is known"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(f(buf0),", "'f.buf0.' is no tensor that is known"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort([other],", "'other' is no tensor that is known"),
@@ -194,6 +198,32 @@ def test_results_that_lie_over_what_is_still_read_are_convicted(tmp_path):
 def test_what_may_be_no_memory_of_its_own_is_refused(old, new, rule):
     with pytest.raises(DocumentError, match=rule):
         loads(changed("sorted", (old, new)), "x.py")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "aten.set_.source_Tensor(buf0, arg1_1)",  # buf0 is the other's memory from here on
+        "aten.resize_(buf0, [3])",
+        "aten.transpose_(buf0, 0, 1)",
+        "aten._foreach_add_([buf0, arg1_1], [arg2_1, arg2_1])",
+        "aten._fused_adam_([buf0], [arg1_1], [arg2_1])",
+        "aten._amp_update_scale_(buf0, arg1_1, arg2_1)",
+        "aten.fill_(self=buf0)",
+    ],
+)
+def test_an_operator_that_changes_more_than_what_its_first_operand_holds_is_refused(call):
+    old = "aten.scatter_reduce_.two(buf0,0,arg1_1,arg2_1, reduce='prod', include_self=True)"
+    with pytest.raises(DocumentError, match="is no kernel that is known"):
+        loads(changed("scattered", (old, call)), "x.py")
+
+
+def test_what_is_changed_through_a_view_is_read_as_it_is_then():
+    old = "aten.scatter_reduce_.two(buf0,0"
+    document = loads(
+        changed("scattered", (old, "aten.scatter_reduce_.two(reinterpret_tensor(buf0, (3, 4), (4, 1), 0),0")), "x.py"
+    )
+    assert check(document).clean
 
 
 @pytest.mark.parametrize("kind", ["at::BFloat16", "at::Half", "int64_t", "c10::complex<float>"])
