@@ -55,8 +55,7 @@ def _rules(runs: list[RunOnTrial]) -> Iterator[tuple[bool, str, int, int | None]
         yield slot.arena == UNPLACED and used, "Unplaced", buffer, None
         placed = slot.arena >= 0
         capacity = document.arenas[slot.arena].capacity if placed else None
-        end = slot.offset + slot.nbytes
-        outside = placed and (slot.offset < 0 or (capacity is not None and end > capacity))
+        outside = placed and (slot.offset < 0 or (capacity is not None and slot.offset + slot.nbytes > capacity))
         yield outside or buffer in reaching, "OutOfBounds", buffer, None if outside else reaching.get(buffer)
         yield placed and slot.nbytes < sizes[buffer], "Undersized", buffer, None
         yield placed and slot.offset % wanted.alignment != 0, "Misaligned", buffer, None

@@ -2,8 +2,7 @@
 
 A list of ranges is sorted, disjoint and not adjacent, unless it says row-major.
 
-Complexity: O(ranges) for lists; O(log n) and a move of memory for each range put, O(log n + found)
-for each look.
+Complexity: O(ranges) for lists; O(log n + found) a look, and a move of memory for each range put.
 
 What this module does not see: what is at the ranges.
 """
