@@ -94,7 +94,7 @@ class Replay:
                         memory.put(number, [(0, 8 * buffer.nbytes, Tag(CONTENT, buffer.name, 0, CONTENT))])
         moves = any(op.same for run in runs for op in run.program.ops)
         for run in runs:
-            if moves:
+            if moves and run.problem is None:
                 self.at_start[run.index] = {space: ranges.copy() for space, ranges in apart.items()}
             self._replay(run)
 

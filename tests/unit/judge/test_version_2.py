@@ -93,6 +93,25 @@ def test_a_same_may_leave_every_second_byte_where_it_is_or_between(at, clean):
     assert check(Document.of(plan_of(b.build(), [8, 0]))).clean is clean
 
 
+def test_a_program_without_ops_is_judged_by_its_problem_whatever_a_same_of_another_run_moved():
+    """Both states hold one content when the second run begins, and lie at one address: its problem believes both live."""
+    buffers = [{"name": name, "nbytes": 4, "role": "state"} for name in "pq"]
+    values = [{"buffer": buffer, "dtype": "u8", "shape": [4]} for buffer in range(2)]
+    moved, empty = [{"kind": "same", "operands": [0], "results": [1]}], []
+    made = {
+        "format": "allocsim",
+        "version": 2,
+        "programs": [{"buffers": buffers, "values": values, "ops": ops} for ops in (moved, empty)],
+        "problems": [{"program": 1, "start": [0, 0], "stop": [1, 1], "own": []}],
+        "plans": [{"program": one, "slots": [{"arena": 0, "offset": 0, "nbytes": 4}] * 2} for one in range(2)],
+        "session": [{"plan": 0}, {"plan": 1}],
+    }
+    made["plans"][1]["problem"] = 0
+    slow, fast = plain.judge(plain.read(made)), check(told(made))
+    assert (slow.counts["Overlap"], slow.stats.lower_bound_bytes) == (1, 8)
+    assert (fast.counts, fast.stats) == (slow.counts, slow.stats)
+
+
 @pytest.mark.parametrize(("at", "kinds"), [(0, {"LifetimeTooLong": 1}), (4, {})], ids=["where it is", "elsewhere"])
 def test_a_same_without_bytes_writes_where_its_result_begins_elsewhere(at, kinds):
     """Where both begin at one address nothing moves, so that the buffer lives again from the read on."""
