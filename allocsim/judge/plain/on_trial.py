@@ -184,9 +184,10 @@ class RunOnTrial:
     def __init__(self, document: records.DocumentRecord, index: int, live: Liveness, planned: Places = ()) -> None:
         self.document, self.index, self.run = document, index, document.runs[index]
         self.live, self.program, self.plan = live, live.program, document.plans[self.run.plan]
-        believed = None if self.plan.problem is None else document.problems[self.plan.problem]
-        self.problem = None if self.program.ops else believed
-        """What stands in for a program without ops."""
+        named = () if self.plan.problem is None else (document.problems[self.plan.problem],)
+        about_it = (problem for problem in (*named, *document.problems) if problem.program == self.run.program)
+        self.problem = None if self.program.ops else next(about_it, None)
+        """What stands in where there are no ops: the plan's own, or the first, that is about it."""
         self.sizes = self.program.sizes if self.problem is None else self.problem.nbytes
         self.apart = _on_its_own(self.program, document.owners[index])
         """Where each buffer lies in memory of its own."""

@@ -112,6 +112,27 @@ def test_a_program_without_ops_is_judged_by_its_problem_whatever_a_same_of_anoth
     assert (fast.counts, fast.stats) == (slow.counts, slow.stats)
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["the first about it", "one about another program"])
+def test_a_program_without_ops_is_judged_by_a_problem_that_is_about_it(named):
+    """The plan names no problem, or one of the program with an op, whose buffers it believes to be larger."""
+    buffers = [{"name": name, "nbytes": 4} for name in "pq"]
+    programs = [{"buffers": buffers, "values": [], "ops": ops} for ops in ([{"kind": "f"}], [])]
+    lives = {"start": [0, 0], "stop": [1, 1]}
+    slots = [{"arena": 0, "offset": 0, "nbytes": 4}, {"arena": 0, "offset": 2, "nbytes": 4}]
+    made = {
+        "format": "allocsim",
+        "version": 1,
+        "arenas": [{"name": "m"}],
+        "programs": programs,
+        "problems": [{"program": 0, "nbytes": [8, 8]}, {"program": 1, **lives}],
+        "plans": [{"program": 0, "slots": slots} | ({"problem": 0} if named else {})],
+        "session": [{"plan": 0, "program": 1}],
+    }
+    slow, fast = plain.judge(plain.read(made)), check(told(made))
+    assert (slow.counts["Overlap"], slow.counts["Undersized"]) == (1, 0)
+    assert (fast.counts, fast.stats) == (slow.counts, slow.stats)
+
+
 @pytest.mark.parametrize(("at", "kinds"), [(0, {"LifetimeTooLong": 1}), (4, {})], ids=["where it is", "elsewhere"])
 def test_a_same_without_bytes_writes_where_its_result_begins_elsewhere(at, kinds):
     """Where both begin at one address nothing moves, so that the buffer lives again from the read on."""
