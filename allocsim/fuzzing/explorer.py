@@ -23,7 +23,7 @@ from allocsim.fuzzing.bulk import Cut
 from allocsim.fuzzing.examination import AGAIN, WORDS, Examiner, Execute, finding_of, until_case
 from allocsim.fuzzing.fuzz_case import HANGS, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANGED, HISTORY, UNKNOWN, after, after_all_is_compiled, alike, alone, sequence
-from allocsim.fuzzing.properties import Why, asked_of
+from allocsim.fuzzing.properties import asked_of
 from allocsim.fuzzing.reducing import smallest
 from allocsim.fuzzing.sources import SOURCES, SourceChunk
 from allocsim.fuzzing.tally import Tally
@@ -210,10 +210,10 @@ def of_history(
 
     Where no sequence of questions shows another answer than alone, the finding says so; and where
     the time was up (`until`) before all were tried. An answer that came late once and is not late
-    again is no finding but something noted (`LATE`): the planner may have compiled itself. So is
-    one that takes `1 / UNSTEADY` of the limit alone: it may be late after anything. So is an answer
-    for which a target had no more memory that keeps more at every call (`KEEPS`): how soon it has
-    none is a limit of the campaign's, and alone it answers.
+    again is no finding but something noted (`LATE`): the planner may have compiled itself, or other
+    work ran beside, so it may take `UNSTEADY` times its time alone on top of the limit. So is an
+    answer for which a target had no more memory that keeps more at every call (`KEEPS`): how soon
+    it has none is a limit of the campaign's, and alone it answers.
     """
     before = until_case(examiner.histories, finding.case)
     late = finding.cause == HANGS
@@ -229,12 +229,13 @@ def of_history(
             if first.late:
                 return finding
             before = [*before, (finding.case, False)]  # in time once, and not when it is asked again
+        answered = partial(after_all_is_compiled, grace=UNSTEADY * first.seconds)
     else:
         asker.renew()
         if examiner.find(finding.case, finding.breaks) is not None:
             return finding
-    if why := _noted_alone(finding.cause, first, asker, known):
-        return finding_of(NOTED, why, finding.case, Answer())
+    if finding.cause == "memory" and (KEEPS in asker.noted or any(other.cause == KEEPS for other in known)):
+        return finding_of(NOTED, (KEEPS, f"the target {KEEPS}, until it had no more"), finding.case, Answer())
     joined = next((other for other in known if other.cause == HISTORY), None)
     if joined is not None:
         return joined
@@ -250,15 +251,6 @@ def of_history(
     words = WORDS[HISTORY].format(len(found)) + f"; after them: {finding.message}"
     made = finding_of("deterministic", (HISTORY, words), finding.case, other)
     return replace(made, before=found, reduced=True, origin=finding.origin)
-
-
-def _noted_alone(cause: str, first: Answer, asker: Asker, known: Iterable[BrokenProperty]) -> Why | None:
-    """Return what is noted of a failure that a fresh process does not show, if that is no fault."""
-    if cause == "memory" and (KEEPS in asker.noted or any(other.cause == KEEPS for other in known)):
-        return KEEPS, f"the target {KEEPS}, until it had no more"
-    if cause == HANGS and first.seconds * UNSTEADY > asker.target.seconds:
-        return LATE, f"the target {LATE}"
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class Renewable(Protocol):
         """Begin a process that was asked nothing."""
         ...
 
-    def warmed(self, before: Sequence[FuzzCase], case: FuzzCase) -> Answer:
+    def warmed(self, before: Sequence[FuzzCase], case: FuzzCase, *, grace: float = 0.0) -> Answer:
         """Return the answer of a fresh process to a case that it answered once before."""
         ...
 
@@ -90,9 +90,9 @@ def after(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
     return asker.ask([*one_by_one(before), case])[-1]
 
 
-def after_all_is_compiled(asker: Renewable, before: Questions, case: FuzzCase) -> Answer:
+def after_all_is_compiled(asker: Renewable, before: Questions, case: FuzzCase, *, grace: float = 0.0) -> Answer:
     """Return the answer of a fresh process that was asked other questions and this one before."""
-    return asker.warmed(one_by_one(before), case)
+    return asker.warmed(one_by_one(before), case, grace=grace)
 
 
 def unlike(

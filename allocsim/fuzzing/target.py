@@ -190,15 +190,16 @@ class Asker:
         with Asker(replace(self.target, **changed), folder=None if elsewhere else self.folder) as other:
             return other.ask([case])[0]
 
-    def warmed(self, before: Sequence[FuzzCase], case: FuzzCase) -> Answer:
+    def warmed(self, before: Sequence[FuzzCase], case: FuzzCase, *, grace: float = 0.0) -> Answer:
         """Return the answer of a fresh process to a case that it answered once before.
 
         The first time, and to each question before, it may compute `AT_FIRST` times as long on top
-        of the limit: what is compiled or read on a first call is not taken for a hang.
+        of the limit: what is compiled or read on a first call is not taken for a hang. The second
+        time it may compute `grace` seconds longer.
         """
         self.renew()
         first = self.ask([*before, case], grace=AT_FIRST * self.target.seconds)[-1]
-        return first if first.late else self.ask([case])[0]
+        return first if first.late else self.ask([case], grace=grace)[0]
 
     def take_seen(self) -> set[str]:
         """Return what was seen since the last call."""

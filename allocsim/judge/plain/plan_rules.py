@@ -12,9 +12,8 @@ Events are judged in list order; one record for each at fault, and for each buff
     FreeOfUnallocated   a free of a buffer that was never allocated
     AllocOverLive       an allocation of a buffer that is still allocated, or whose slot shares a byte with that of one that is
 
-A donor hands its bytes to a recipient where the plan may lay the pair over each other: allocating
-the recipient over it is no defect, the bytes are the recipient's from then on, and the donor may
-still be freed, once.
+A donor hands its bytes to a recipient where the plan may lay the pair over each other: to allocate
+the recipient over it is no defect; the bytes are its from then on, and the donor may be freed once.
 
 What this module does not see: what was asked of the planner, and what the program accesses.
 """

@@ -77,31 +77,32 @@ def test_an_answer_that_is_late_once_is_noted_and_no_finding():
 
 
 class Child:
-    """A target that is late after another question, and needs `seconds` of the limit of 8 alone."""
+    """A target that may take 8 s, takes `alone` by itself and `after` where it was asked another question before."""
 
     target = Target(name="bad_planners:good", seconds=8)
     noted = frozenset()
 
-    def __init__(self, seconds):
-        self.alone = Answer(plan=ALLOCATORS["reference"].plan(MADE), seconds=seconds)
+    def __init__(self, alone, after):
+        self.takes = {False: alone, True: after}
 
     def renew(self):
         pass
 
-    def ask(self, cases, **_):
-        return [Answer(failure=Failure(kind="hangs", words="no answer in 8 s"))] if len(cases) > 1 else [self.alone]
+    def warmed(self, before, case, *, grace=0.0):
+        taken = self.takes[bool(before)]
+        if taken > self.target.seconds + grace:
+            return Answer(failure=Failure(kind="hangs", words="no answer in 8 s"))
+        return Answer(plan=ALLOCATORS["reference"].plan(MADE), seconds=taken)
 
-    def warmed(self, before, case):
-        return self.ask([*before, case])[-1]
 
-
-@pytest.mark.parametrize(("seconds", "cause"), [(1.9, HISTORY), (2.1, LATE)])
-def test_what_takes_a_quarter_of_the_limit_alone_may_be_late_after_anything(seconds, cause):
+@pytest.mark.parametrize(
+    ("alone", "after", "cause"), [(7.5, 8.5, LATE), (7.5, 37.5, LATE), (7.5, 38.5, HISTORY), (0.1, 8.5, HISTORY)]
+)
+def test_what_a_busy_machine_may_have_made_late_is_noted(alone, after, cause):
     case, other = FuzzCase(program=MADE), FuzzCase(program=replace(MADE, name="other"))
-    child = Child(seconds)
     said = finding_of("answers", ("hangs", "no answer in 8 s"), case, Answer())
     examiner = SimpleNamespace(histories=[((other, False), (case, False))])
-    assert of_history(said, child, examiner, ()).cause == cause
+    assert of_history(said, Child(alone, after), examiner, ()).cause == cause
 
 
 def test_a_planner_that_is_late_again_hangs():
