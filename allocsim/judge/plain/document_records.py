@@ -228,7 +228,7 @@ class ProblemRecord:
 class SlotRecord:
     """Where a buffer lies: an arena, or `OWN`, or `UNPLACED`."""
 
-    arena: Annotated[int, "@arenas"] = 0
+    arena: Annotated[int, "@arenas"]
     offset: Annotated[int, "number"]
     nbytes: Annotated[int, "count"]
 

@@ -112,6 +112,18 @@ def test_a_program_without_ops_is_judged_by_its_problem_whatever_a_same_of_anoth
     assert (fast.counts, fast.stats) == (slow.counts, slow.stats)
 
 
+def test_a_slot_without_an_arena_is_refused():
+    made = {
+        "format": "allocsim",
+        "version": 1,
+        "programs": [{"buffers": [{"name": "p", "nbytes": 4}], "values": [], "ops": []}],
+    }
+    made["plans"] = [{"program": 0, "slots": [{"offset": 0, "nbytes": 4}]}]
+    for reader in (plain.read, told):
+        with pytest.raises(ModelError, match=r"plans\[0\]\.slots\[0\]"):
+            reader(made)
+
+
 @pytest.mark.parametrize("named", [False, True], ids=["the first about it", "one about another program"])
 def test_a_program_without_ops_is_judged_by_a_problem_that_is_about_it(named):
     """The plan names no problem, or one of the program with an op, whose buffers it believes to be larger."""
