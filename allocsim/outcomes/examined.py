@@ -71,7 +71,8 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
     concurrent = [f"{streams} streams"] * (streams > 1) + [f"{overlapping} runs at once"] * (overlapping > 0)
     beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
     races = report.counts.get("Race", 0)
-    ops = counted(report.stats.ops, "op") if report.stats.ops else counted(report.stats.buffers, "buffer")
+    untold = "" if document.problems else ", of which nothing says when they live"
+    ops = counted(report.stats.ops, "op") if report.stats.ops else counted(report.stats.buffers, "buffer") + untold
     believed = sum(len(problem.start) for problem in document.problems)
     rows = {
         "S": (runs > 0, report.count - beliefs - races, ops, NO_PLAN),

@@ -96,7 +96,8 @@ def _meetings(case: TrialDocument, trial: Trial, most: int) -> _Meetings:
     allowed = _allowed(case, trial)
     count = len(trial.program.buffers)
     lefts, rights, cut = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], False
-    arena, occupied = trial.plan.arena[lives.buffer], nbytes[lives.buffer] > 0
+    steps = trial.problem is not None or len(trial.program.ops) > 0  # else there is none at which two live
+    arena, occupied = trial.plan.arena[lives.buffer], (nbytes[lives.buffer] > 0) & steps
     for rows in by_number(np.where(occupied, arena, -1)):
         if len(rows) < 2:
             continue

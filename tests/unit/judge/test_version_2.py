@@ -112,6 +112,23 @@ def test_a_program_without_ops_is_judged_by_its_problem_whatever_a_same_of_anoth
     assert (fast.counts, fast.stats) == (slow.counts, slow.stats)
 
 
+@pytest.mark.parametrize("second", [0, 4, 8])
+def test_without_ops_and_without_a_belief_there_is_no_step_at_which_two_live(second):
+    buffers = [{"name": name, "nbytes": 8, "role": role} for name, role in (("p", "state"), ("q", "parameter"))]
+    buffers.append({"name": "t", "nbytes": 8})
+    slots = [{"arena": 0, "offset": offset, "nbytes": 8} for offset in (0, second, 0)]
+    made = {
+        "format": "allocsim",
+        "version": 1,
+        "arenas": [{"name": "m"}],
+        "programs": [{"buffers": buffers, "values": [], "ops": []}],
+        "plans": [{"program": 0, "slots": slots}],
+    }
+    slow, fast = plain.judge(plain.read(made)), check(told(made))
+    assert (fast.counts, fast.stats) == (slow.counts, slow.stats)
+    assert (slow.count, slow.stats.lower_bound_bytes) == (0, 0)
+
+
 def test_a_slot_without_an_arena_is_refused():
     made = {
         "format": "allocsim",

@@ -109,6 +109,17 @@ def test_nothing_to_judge_is_not_clean():
     assert headline(outcome_of("x", Document.of(instance))) == "no plan here; L clean"
 
 
+def test_of_buffers_whose_lives_nobody_tells_slots_alone_are_judged():
+    b = ProgramBuilder("instance")
+    b.buffer("x", 4)
+    slots = plan_of(b.build(), [0])
+    assert "  S clean: 1 buffer, of which nothing says when they live" in [
+        *lines_of(outcome_of("x", Document.of(slots)))
+    ]
+    told = replace(slots, problem=Problem.of(slots.program, start=[0], stop=[1]))
+    assert "  S clean: 1 buffer" in [*lines_of(outcome_of("x", Document.of(told)))]
+
+
 def test_what_was_not_examined_changes_the_status_only_where_it_is_required():
     plan = ALLOCATORS["greedy_by_size"].plan(program())
 
