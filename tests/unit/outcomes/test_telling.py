@@ -117,7 +117,7 @@ def test_of_buffers_whose_lives_nobody_tells_slots_alone_are_judged():
         *lines_of(outcome_of("x", Document.of(slots)))
     ]
     told = replace(slots, problem=Problem.of(slots.program, start=[0], stop=[1]))
-    assert "  S clean: 1 buffer" in [*lines_of(outcome_of("x", Document.of(told)))]
+    assert "  S clean: 1 buffer; L clean: 1 believed buffer" in [*lines_of(outcome_of("x", Document.of(told)))]
 
 
 def test_what_was_not_examined_changes_the_status_only_where_it_is_required():
