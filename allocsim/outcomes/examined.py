@@ -28,7 +28,7 @@ import numpy as np
 from allocsim.judge.violations import KINDS, Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, only_later
+from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, goes_on, only_later
 
 CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
 
@@ -92,7 +92,7 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
             f"no audit of these kinds {AUDIT_GGML if _is_ggml(document) else DIAGNOSE}",
         ),
         "R": (
-            runs > 1 and document.session is not None,
+            goes_on(document),
             only_later(report),
             f"{runs} runs",
             "no run after another over its memory (`allocsim replay FILE` tries)",

@@ -30,7 +30,7 @@ from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
 from allocsim.verdict.records import Cause, Verdict
-from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, only_later
+from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, goes_on, only_later
 
 PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
 """Kinds of mend whose violations are of a plan: it is not legal, whoever is at fault."""
@@ -116,7 +116,7 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
             ],
         ),
         "R": _status(only_later(dossier.report), runs=len(dossier.runs))
-        if len(dossier.runs) > 1 and evidence.document.session is not None
+        if goes_on(evidence.document)
         else not_run | {"why": "one run" if len(dossier.runs) == 1 else "no run after another over its memory"},
         "L": _status(beliefs, too_long=too_long)
         if evidence.document.problems

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from allocsim.judge.fast import Report, Violation
-from allocsim.model import Run, waited_for
+from allocsim.model import Document, Run, waited_for
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; `Race` is H's, everything else a report lists is S's."""
@@ -26,6 +26,13 @@ def only_later(report: Report) -> int:
     first = {place(v) for v in static if v.run == 0}
     of_later = (v.other_run is not None and v.run is not None and v.other_run > v.run for v in static)
     return sum(later or (bool(v.run) and place(v) not in first) for v, later in zip(static, of_later, strict=True))
+
+
+def goes_on(document: Document) -> bool:
+    """Return whether a run comes after another over its memory, as runs of a session do: plans that
+    no session joins are beside each other.
+    """
+    return document.session is not None and len(document.session) > 1
 
 
 def at_once(runs: Sequence[Run]) -> int:
