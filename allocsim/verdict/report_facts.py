@@ -29,9 +29,7 @@ def only_later(report: Report) -> int:
 
 
 def goes_on(document: Document) -> bool:
-    """Return whether a run comes after another over its memory, as runs of a session do: plans that
-    no session joins are beside each other.
-    """
+    """Return whether a run comes after another over its memory, as those of a session alone do."""
     return document.session is not None and len(document.session) > 1
 
 
