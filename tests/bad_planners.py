@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from threading import Event
 
 CALLS = [0]
 COMPILED = []
@@ -22,8 +23,13 @@ def good(program):
 
 
 def _forever(_):
+    """Compute without end; `_waiting` is as late and costs no processor time."""
     while True:
         pass
+
+
+def _waiting(_, seconds=None):
+    Event().wait(seconds)
 
 
 def _greedily(_):
@@ -86,24 +92,22 @@ def quits(program):
 
 
 def compiles(program):
-    """Good; in each process the first program of more than three ops takes a second of work first."""
+    """Good; in each process the first program of more than three ops takes a second first."""
     if len(program.ops) > 3 and not COMPILED:
-        begun = time.process_time()
-        while time.process_time() < begun + 1:
-            pass
+        _waiting(program, 1)
         COMPILED.append(program)
     return good(program)
 
 
 def stuck(program):
     """Good but for programs of more than three ops."""
-    return good(program) if len(program.ops) < 4 else _forever(program)
+    return good(program) if len(program.ops) < 4 else _waiting(program)
 
 
 def stuck_after(program):
     """Good until it was asked for a program of more than three ops before."""
     if COMPILED:
-        _forever(program)
+        _waiting(program)
     if len(program.ops) > 3:
         COMPILED.append(program)
     return good(program)

@@ -17,8 +17,10 @@ import numpy as np
 from allocsim.allocators import ALLOCATORS, exact, pin_all, pin_reads
 from allocsim.errors import CapacityError
 from allocsim.model import Plan
+from repro.small import words
 
 SHELF = ALLOCATORS["greedy_by_size"]
+SHELF.plan(words.program("x = host.write"))  # what it compiled is loaded here, once for all processes that are forked
 ASKED = [0]
 LAST = {}
 

@@ -52,24 +52,24 @@ def test_what_only_some_programs_or_questions_show_is_found(name, breaks):
 
 
 def test_what_depends_on_the_seed_of_hashes_is_said_to_and_fails_as_pasted(tmp_path):
-    (finding,) = told("by_hash_seed").findings
+    (finding,) = told("by_hash_seed", examples=10).findings
     assert finding.cause == HASHES
     assert "{'hash_seed': 7}" in pasted(finding, Target(name="planted_planners:by_hash_seed"), by="a test")
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"),
+    ("name", "cause", "examples"),
     [
-        ("by_folder", FOLDER),
-        ("by_hour", CLOCK),
-        ("by_hour_of_utc", CLOCK),
-        ("by_month", CLOCK),
-        ("by_year", CLOCK),
-        ("by_thread", THREAD),
+        ("by_folder", FOLDER, 10),
+        ("by_hour", CLOCK, 10),
+        ("by_hour_of_utc", CLOCK, 50),
+        ("by_month", CLOCK, 10),
+        ("by_year", CLOCK, 10),
+        ("by_thread", THREAD, 10),
     ],
 )
-def test_what_an_answer_depends_on_is_said_and_fails_as_pasted(name, cause):
-    found = [finding for finding in told(name).findings if finding.breaks == "deterministic"]
+def test_what_an_answer_depends_on_is_said_and_fails_as_pasted(name, cause, examples):
+    found = [finding for finding in told(name, examples).findings if finding.breaks == "deterministic"]
 
     assert [finding.cause for finding in found] == [cause]
     test = {}
