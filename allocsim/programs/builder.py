@@ -18,7 +18,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import numpy as np
@@ -439,7 +439,7 @@ def _column(rows: list[Any], position: int, dtype: Any, place: str = "") -> Any:
 
 
 def _starts(rows: Iterable[Sequence[Any]]) -> Any:
-    return np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(np.int64)
+    return np.fromiter(accumulate(map(len, rows), initial=0), dtype=np.int64)
 
 
 def _flat(rows: Iterable[Sequence[int]], dtype: Any) -> Any:
