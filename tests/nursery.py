@@ -37,10 +37,11 @@ import numpy as np
 from adversary import late_reads
 from mutation import ROOT, Mutant
 from oracle import judge
+from small_programs import listed
 
 from allocsim import allocators
 from allocsim.errors import AllocsimError
-from allocsim.fuzzing.program_recipes import ACTIONS, assemble, listed
+from allocsim.fuzzing.program_recipes import ACTIONS, assemble
 from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Plan, Problem, Program, Run
 from allocsim.systems import load

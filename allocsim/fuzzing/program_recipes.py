@@ -375,19 +375,3 @@ def assemble(
     for table in ("buffers", "values", "ops"):
         freeze(columns[table])
     return trusted(Program, **columns)
-
-
-def listed(program: Program) -> Program:
-    """Give every op that declares all its pairs of equal layout the kind `add`."""
-    kinds = [*program.ops.kinds, "add"]
-    kind = program.ops.kind.copy()
-    for op in program.ops:
-        equal = {
-            (o, r)
-            for o, operand in enumerate(op.operands)
-            for r, result in enumerate(op.results)
-            if program.values[operand].same_layout(program.values[result])
-        }
-        if op.operands and op.results and op.kind != VIEW and op.in_place is not None and equal <= set(op.in_place):
-            kind[op.step] = len(kinds) - 1
-    return replace(program, ops=replace(program.ops, kinds=tuple(kinds), kind=kind))

@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_programs import listed
 from strategies import SMALL, arenas, recipes
 
 from allocsim import check
 from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
-from allocsim.fuzzing.program_recipes import assemble, listed
+from allocsim.fuzzing.program_recipes import assemble
 from allocsim.model import Document, Problem, Program, Run
 
 FEWER = settings(max_examples=40)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from small_programs import listed
 from strategies import SMALL, arenas, recipes
 
 from allocsim import document as native
 from allocsim.allocators import ALLOCATORS, Constraints, plan_program
-from allocsim.fuzzing.program_recipes import assemble, listed
+from allocsim.fuzzing.program_recipes import assemble
 from allocsim.judge.fast import check
 from allocsim.judge.fast.s_promises import PROMISE_KINDS
 from allocsim.model import OWN, Document, Event, Plan, Problem
