@@ -16,11 +16,9 @@ What this module does not see: planners, and what is drawn how often (`strategie
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from math import prod
 
 from allocsim.fuzzing.batch import trusted
-from allocsim.fuzzing.sketch import DTYPES, REGISTERS, SHAPES, Choices, Sketch, SketchedValue, clear_of, equal_pairs
+from allocsim.fuzzing.sketch import DTYPES, ITEMSIZES, REGISTERS, SHAPES, Choices, Sketch, SketchedValue
 from allocsim.model import HOST_READ, HOST_WRITE, SAME, VIEW, Arena, Program, Role
 from allocsim.model.tables import freeze
 from allocsim.programs.builder import ProgramBuilder
@@ -36,7 +34,7 @@ PERSISTENT = (("w", Role.PARAMETER, 8), ("s", Role.STATE, 8), ("v", Role.STATE, 
 
 def upload(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """The host writes an input."""
-    sketch.given(DTYPES[i % len(DTYPES)][0], SHAPES[j % len(SHAPES)])
+    sketch.given(DTYPES[i % len(DTYPES)], SHAPES[j % len(SHAPES)])
 
 
 def persist(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -44,15 +42,15 @@ def persist(sketch: Sketch, i: int, j: int, k: int) -> None:
     name, role, nbytes = PERSISTENT[i % len(PERSISTENT)]
     if name not in sketch.names:
         sketch.names[name] = sketch.buffer(nbytes, name=name, alignment=4, arena=0, role=role)
-        sketch.writer.update({(sketch.names[name], byte): -1 for byte in range(nbytes)})
-    dtype, itemsize = DTYPES[j % len(DTYPES)]
-    sketch.value(sketch.names[name], dtype, (4 // itemsize,), offset=k % 2 * 4, made=False)
+        sketch.written[-1] = (1 << nbytes) - 1
+    dtype = DTYPES[j % len(DTYPES)]
+    sketch.value(sketch.names[name], dtype, (4 // ITEMSIZES[dtype],), offset=k % 2 * 4, made=False)
 
 
 def compute(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A result in a new buffer, laid out as the first operand; pairs declared as `k` says."""
     operands = one_or_two(sketch, i, j)
-    result = sketch.fresh(operands[0].dtype, operands[0].shape)
+    result = sketch.like(operands[0])
     sketch.op("compute", operands, (result,), in_place_of(operands, (result,), k))
 
 
@@ -62,31 +60,31 @@ def one_or_two(sketch: Sketch, i: int, j: int) -> list[SketchedValue]:
 
 
 def in_place_of(
-    operands: Sequence[SketchedValue], results: Sequence[SketchedValue], k: int
+    operands: Sequence[SketchedValue], results: Sequence[SketchedValue], k: int = 0
 ) -> list[tuple[int, int]] | None:
     """Return a declaration: all pairs of equal layout, some, none, or nobody knows."""
-    pairs = equal_pairs(operands, results)
+    pairs = [(o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.alike(result)]
     return (pairs, pairs, pairs[:1], pairs[:-1], [], None, pairs, pairs[1:])[k]
 
 
 def reduce(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A result of another shape and dtype, declared in place all the same."""
     operands = sketch.pick(i, i + 1)
-    result = sketch.fresh(DTYPES[k % len(DTYPES)][0], SHAPES[j % len(SHAPES)])
+    result = sketch.fresh(DTYPES[k % len(DTYPES)], SHAPES[j % len(SHAPES)])
     sketch.op("reduce", operands, (result,), ((0, 0), (1, 0)))
 
 
 def split(sketch: Sketch, i: int, j: int, k: int) -> None:
     """Two results of equal layout, each declared over each operand."""
     operands = one_or_two(sketch, i, j)
-    results = [sketch.fresh(operands[0].dtype, operands[0].shape) for _ in range(2)]
+    results = [sketch.like(operands[0]) for _ in range(2)]
     sketch.op("split", operands, results, in_place_of(operands, results, k))
 
 
 def scratch(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A result and a workspace that nobody reads."""
     operands = sketch.pick(i)
-    result = sketch.fresh(operands[0].dtype, operands[0].shape)
+    result = sketch.like(operands[0])
     workspace = sketch.value(sketch.buffer(4 + 4 * (k % 4)), "u8", (4,))
     sketch.op("scratch", operands, (result, workspace), ((0, 0),))
     sketch.rows.remove(workspace)
@@ -95,11 +93,21 @@ def scratch(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - t
 def mutate(sketch: Sketch, i: int, j: int, k: int) -> None:
     """A new value exactly over an old one in its own buffer, declared."""
     target, other = sketch.pick(i, j)
-    if len(target.places) != prod(target.shape) * target.itemsize:
+    if target.covers.bit_count() != target.nbytes:
         return compute(sketch, i, j, k)  # a broadcast cannot be written
-    result = sketch.value(target.buffer, **target.layout())
-    operands = clear_of((result,), (target, other)[: 1 + sketch.choices.draw(2)])
-    return sketch.op("mutate", operands, (result,), equal_pairs(operands, (result,)))
+    return update(sketch, "mutate", sketch.over(target), (target, other)[: 1 + sketch.choices.draw(2)])
+
+
+def update(sketch: Sketch, kind: str, result: SketchedValue, operands: Sequence[SketchedValue]) -> None:
+    """An op of those operands that share no byte with its result, or coincide with it exactly."""
+    kept = [
+        row
+        for row in operands
+        if row.buffer != result.buffer
+        or not row.covers & result.covers
+        or (row.offset == result.offset and row.alike(result))
+    ]
+    sketch.op(kind, kept, (result,), in_place_of(kept, (result,)))
 
 
 def both(sketch: Sketch, i: int, j: int, k: int) -> None:
@@ -107,42 +115,34 @@ def both(sketch: Sketch, i: int, j: int, k: int) -> None:
     pair is declared.
     """
     (target,) = sketch.pick(i)
-    if len(target.places) != prod(target.shape) * target.itemsize:
+    if target.covers.bit_count() != target.nbytes:
         return split(sketch, i, j, k)
-    results = (sketch.value(target.buffer, **target.layout()), sketch.fresh(target.dtype, target.shape))
+    results = (sketch.over(target), sketch.like(target))
     return sketch.op("both", (target,), results, ((0, 0), (0, 1)))
 
 
 def load(sketch: Sketch, i: int, j: int, k: int) -> None:
     """The host writes a parameter or state."""
     persist(sketch, i, j, k)
-    _, _, nbytes = PERSISTENT[i % len(PERSISTENT)]
-    buffer = sketch.names[PERSISTENT[i % len(PERSISTENT)][0]]
-    sketch.op(HOST_WRITE, (), (sketch.value(buffer, "u8", (nbytes - 4 * sketch.choices.draw(2),)),))
+    buffer = sketch.rows[-1].buffer
+    sketch.op(HOST_WRITE, (), (sketch.value(buffer, "u8", (sketch.sizes[buffer] - 4 * sketch.choices.draw(2),)),))
 
 
 def column(sketch: Sketch, i: int, j: int, k: int) -> None:
     """One of two interleaved columns of a buffer is filled."""
-    shared = [
-        row.buffer
-        for row in sketch.rows
-        if row.strides == (4,) and row.itemsize == 2 and sketch.sizes[row.buffer] == 12
-    ]
+    columns = (row for row in sketch.rows if row.strides == (4,) and row.dtype == "f16")
+    shared = [row.buffer for row in columns if sketch.sizes[row.buffer] == 12]
     buffer = shared[k // 2 % len(shared)] if shared and k % 2 else sketch.buffer(12)
-    readable = sketch.pick(i)
-    result = sketch.value(buffer, "f16", (3,), (4,), offset=2 * (j % 2))
-    operands = clear_of((result,), readable)
-    sketch.op("column", operands, (result,), equal_pairs(operands, (result,)))
+    operands = sketch.pick(i)
+    update(sketch, "column", sketch.value(buffer, "f16", (3,), (4,), offset=2 * (j % 2)), operands)
 
 
 def whole(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """All bytes of a written buffer are seen as one value no op made."""
     (row,) = sketch.pick(i)
-    low = min(row.places, default=0)
-    high = low
-    while (row.buffer, high) in sketch.writer:
-        high += 1
-    sketch.value(row.buffer, "u8", (high - low,), offset=low, made=False)
+    low = max((row.covers & -row.covers).bit_length() - 1, 0)
+    written = sketch.written[row.buffer] >> low
+    sketch.value(row.buffer, "u8", ((written + 1 & ~written).bit_length() - 1,), offset=low, made=False)
 
 
 BROADCAST = (2, 2, 3, 0, 2, 1, 2, 3)
@@ -157,25 +157,24 @@ def look(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 def look_at(sketch: Sketch, parent: SketchedValue, j: int, k: int) -> SketchedValue:
     """Slice, flip, broadcast, transposed, every second element, reshaped to bytes."""
-    shape, strides, offset, dtype = parent.shape, parent.strides, parent.offset, parent.dtype
-    longest = max(range(len(shape)), key=lambda axis: shape[axis], default=None)
-    if j % 6 == 2 or longest is None or shape[longest] == 0:
-        shape, strides = (BROADCAST[k % len(BROADCAST)], *shape), (0, *strides)
+    shape, strides, offset, dtype = [*parent.shape], [*parent.strides], parent.offset, parent.dtype
+    longest = shape.index(max(shape)) if shape else 0
+    if j % 6 == 2 or not any(shape):
+        shape, strides = [BROADCAST[k % len(BROADCAST)], *shape], [0, *strides]
     elif j % 6 == 1:
         offset += strides[longest] * (shape[longest] - 1)
-        strides = tuple(-s if axis == longest else s for axis, s in enumerate(strides))
+        strides[longest] *= -1
     elif j % 6 == 3:
         shape, strides = shape[::-1], strides[::-1]
     elif j % 6 == 4:
-        shape = tuple((n + 1) // 2 if axis == longest else n for axis, n in enumerate(shape))
-        strides = tuple(s * 2 if axis == longest else s for axis, s in enumerate(strides))
+        shape[longest], strides[longest] = (shape[longest] + 1) // 2, strides[longest] * 2
     elif j % 6 == 5:
-        dtype, shape, strides = "u8", (*shape, parent.itemsize), (*strides, 1)
+        shape, strides, dtype = [*shape, ITEMSIZES[dtype]], [*strides, 1], "u8"
     else:
         cut = k % shape[longest]
         offset += cut * strides[longest]
-        shape = tuple(n - cut if axis == longest else n for axis, n in enumerate(shape))
-    child = sketch.value(parent.buffer, dtype, shape, strides, offset=offset, made=False)
+        shape[longest] -= cut
+    child = sketch.value(parent.buffer, dtype, tuple(shape), tuple(strides), offset=offset, made=False)
     sketch.op(VIEW, (parent,), (child,))
     return child
 
@@ -224,8 +223,8 @@ def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
     """
     many = OPERANDS[sketch.choices.draw(len(OPERANDS))]
     operands = sketch.pick(*(i + n for n in range(min(many, REGISTERS))))
-    operands += [sketch.given(DTYPES[0][0], SHAPES[j % len(SHAPES)]) for _ in range(many - REGISTERS)]
-    dtype, shape = (operands[0].dtype, operands[0].shape) if operands else (DTYPES[0][0], SHAPES[j % len(SHAPES)])
+    operands += [sketch.given(DTYPES[0], SHAPES[j % len(SHAPES)]) for _ in range(many - REGISTERS)]
+    dtype, shape = (operands[0].dtype, operands[0].shape) if operands else (DTYPES[0], SHAPES[j % len(SHAPES)])
     more = j if sketch.choices.draw(2) else 0
     results = [sketch.fresh(dtype, shape) for _ in range(1 + more)]
     sketch.op("gather", operands, results, in_place_of(operands, results, k))
@@ -234,8 +233,8 @@ def gather(sketch: Sketch, i: int, j: int, k: int) -> None:
 def hand_on(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """One to three values are the same elsewhere; the kernel moves nothing where they lie alike."""
     operands = sketch.pick(*(i + n for n in range(1 + sketch.choices.draw(3))))
-    results = [sketch.fresh(operand.dtype, operand.shape) for operand in operands]
-    pairs = [(n, n) for n in range(len(operands)) if operands[n].same_layout(results[n])]
+    results = [sketch.like(operand) for operand in operands]
+    pairs = [(n, n) for n in range(len(operands)) if operands[n].alike(results[n])]
     sketch.op(SAME, operands, results, pairs if k % 4 == 3 else ())
 
 
@@ -245,7 +244,7 @@ def lend(sketch: Sketch, i: int, j: int, k: int) -> None:
     """
     operands = one_or_two(sketch, i, j)
     strength = "bytes" if sketch.choices.draw(3) else "whole"
-    nbytes = prod(operands[0].shape) * operands[0].itemsize
+    nbytes = operands[0].nbytes
     result = sketch.fresh("u8", ((nbytes, nbytes // 2, nbytes + 4, max(nbytes - 1, 0))[k // 2],))
     sketch.op("lend", operands, (result,), [(0, 0, strength)])
 
@@ -262,7 +261,7 @@ alias contract.
 def read_any(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """An op reads a value that may be unwritten or overwritten."""
     operand = sketch.rows[-1 - i % len(sketch.rows)] if sketch.rows else sketch.pick(i)[0]
-    result = sketch.fresh(operand.dtype, operand.shape)
+    result = sketch.like(operand)
     sketch.op("read_any", (operand,), (result,), in_place_of((operand,), (result,), k))
 
 
@@ -275,16 +274,15 @@ def late(sketch: Sketch, i: int, j: int, k: int) -> None:
 
 def unwritten(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A value appears in a new buffer that nobody writes."""
-    sketch.value(sketch.buffer(8), DTYPES[i % len(DTYPES)][0], (2,), made=False)
+    sketch.value(sketch.buffer(8), DTYPES[i % len(DTYPES)], (2,), made=False)
 
 
 def reborn(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
     """A result lies exactly over an unwritten operand; its buffer can be no recipient."""
     operands = sketch.pick(i)
-    seed = sketch.fresh(operands[0].dtype, operands[0].shape)
-    sketch.rows[-1] = seed = replace(seed, made=False)
-    result = sketch.value(seed.buffer, **seed.layout())
-    sketch.op("reborn", (*operands, seed), (result,), ((0, 0), (1, 0)))
+    seed = sketch.like(operands[0])
+    seed.made = False
+    sketch.op("reborn", (*operands, seed), (sketch.over(seed),), ((0, 0), (1, 0)))
 
 
 def stray(sketch: Sketch, i: int, j: int, k: int) -> None:  # noqa: ARG001 - the seam's signature
@@ -333,18 +331,6 @@ DEFECTS: Mapping[str, Action] = {
 # --- programs -------------------------------------------------------------------------------------
 
 
-def carry_out(sketch: Sketch, recipe: Recipe) -> None:
-    """Carry out a recipe and keep what it makes, the newest value in its own register, those before
-    in the next ones.
-    """
-    action, i, j, k, into, how = recipe
-    before = len(sketch.rows)
-    sketch.choices = Choices(how)
-    (ACTIONS.get(action) or WIDE.get(action) or DEFECTS[action])(sketch, i, j, k)
-    for place, row in enumerate(reversed(sketch.rows[before:]), into):
-        sketch.registers[place % REGISTERS] = row
-
-
 def assemble(
     recipes: Sequence[Recipe],
     *,
@@ -356,9 +342,9 @@ def assemble(
 ) -> Program:
     """Carry out recipes; `pad` buffers of 4 bytes that nobody touches are added at the end.
 
-    Well-formed as it is made, it is not checked alone: a batch of many is.
-
-    `after` is shown the sketch after each recipe.
+    The newest value that a recipe makes is kept in its own register, those before in the next ones;
+    `after` is shown the sketch then. Well-formed as it is made, the program is not checked alone: a
+    batch of many is.
     """
     spaces = tuple(arenas) or (Arena(name="cpu"),)
     sketch = Sketch(
@@ -366,8 +352,11 @@ def assemble(
         arenas=len(spaces),
         streams=streams,
     )
-    for recipe in recipes:
-        carry_out(sketch, recipe)
+    for action, i, j, k, into, how in recipes:
+        before, sketch.choices = len(sketch.rows), Choices(how)
+        (ACTIONS.get(action) or WIDE.get(action) or DEFECTS[action])(sketch, i, j, k)
+        for place, row in enumerate(reversed(sketch.rows[before:]), into):
+            sketch.registers[place % REGISTERS] = row
         after(sketch)
     for _ in range(pad):
         sketch.buffer(4)

@@ -1,41 +1,57 @@
-"""A program under construction that tracks the last writer of each byte, with values by register.
+"""A program under construction that tracks what is written over, with values by register.
 
 Recipes (`program_recipes`) are carried out on a `Sketch`: they add buffers, values and ops, and
 pick what they read by register. What can be picked is initialised and current, so that what reads
-it is no defect of the program. Buffers are at most a few dozen bytes.
+it is no defect of the program. What a value covers, whether it was lost, and what is written are
+kept as in `program_tables`, but by the byte and without a limit: a view of a view of a view has any
+rank, and a chain of broadcasts any number of bytes.
 
 What this module does not see: what recipes there are.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from math import prod
 from typing import Any
 
-from allocsim.model import HOST_WRITE, VIEW, Role, Value
-from allocsim.model.layout import contiguous_strides
+from allocsim.model import HOST_WRITE, VIEW, Role
+from allocsim.model.layout import contiguous_strides, same_layout
 from allocsim.programs.builder import Pair, ProgramBuilder
 
 REGISTERS = 8
 
-DTYPES = (("f32", 4), ("u8", 1), ("f16", 2))
+ITEMSIZES = {"f32": 4, "u8": 1, "f16": 2}
+DTYPES = tuple(ITEMSIZES)
 SHAPES: tuple[tuple[int, ...], ...] = ((2,), (2, 2), (), (1,), (4,), (1, 2), (2, 3), (0,), (3,), (2, 0))
 ALIGNMENTS = (None, 4, 1, 16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SketchedValue(Value):
+@dataclass(slots=True, eq=False)
+class SketchedValue:
     """A value as the sketch remembers it."""
 
+    index: int
+    buffer: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    covers: int
+    """Bytes of the buffer it touches, as bits, outside ones left out."""
     made: bool
     """Whether an op other than `view` produced it."""
-    places: frozenset[int]
-    """Bytes of the buffer it touches, outside ones left out."""
+    lost: bool = False
+    """Whether another op wrote over it since."""
 
-    def layout(self) -> dict[str, Any]:
-        """Return what a value of equal layout is built from."""
-        return {"dtype": self.dtype, "shape": self.shape, "strides": self.strides, "offset": self.offset}
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements; it covers fewer where they share some or lie outside."""
+        return prod(self.shape) * ITEMSIZES[self.dtype]
+
+    def alike(self, other: "SketchedValue") -> bool:
+        """Return whether two layouts are equal but for the offset."""
+        items, its = ITEMSIZES[self.dtype], ITEMSIZES[other.dtype]
+        return same_layout((self.shape, self.strides, items), (other.shape, other.strides, its))
 
 
 class Choices:
@@ -55,7 +71,7 @@ class Choices:
 
 @dataclass(kw_only=True)
 class Sketch:
-    """A program under construction, with who wrote each byte of it last."""
+    """A program under construction, with the bytes of it that are written."""
 
     builder: ProgramBuilder
     arenas: int = 1
@@ -63,64 +79,51 @@ class Sketch:
     rows: list[SketchedValue] = field(default_factory=list)
     registers: dict[int, SketchedValue] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    writer: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(buffer, byte) -> value that wrote it last, -1 for content."""
+    written: list[int] = field(default_factory=list)
+    """The bytes of each buffer that are written, as bits."""
     names: dict[str, int] = field(default_factory=dict)
     """Persistent buffers by name."""
-    kinds: list[str] = field(default_factory=list)
+    ops: int = 0
     choices: Choices = field(default_factory=Choices)
     """Of the recipe that is carried out: how many operands, arenas, alignments, streams, waits."""
 
     def buffer(self, nbytes: int, *, name: str | None = None, **keywords: Any) -> int:
         """Add a buffer; its arena and alignment are drawn where they are not given."""
         if "arena" not in keywords:
-            keywords["arena"] = self.choices.draw(self.arenas)
-        if "alignment" not in keywords:
-            keywords["alignment"] = ALIGNMENTS[self.choices.draw(len(ALIGNMENTS))]
+            keywords |= {"arena": self.choices.draw(self.arenas), "alignment": ALIGNMENTS[self.choices.draw(4)]}
         self.sizes.append(nbytes)
+        self.written.append(0)
         return self.builder.buffer(name or f"b{len(self.sizes) - 1}", nbytes, **keywords)
 
     def value(
         self,
         buffer: int,
         dtype: str,
-        shape: Sequence[int],
-        strides: Sequence[int] | None = None,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
         *,
         offset: int = 0,
         made: bool = True,
     ) -> SketchedValue:
         """Add a value; the caller adds the op that makes it."""
-        itemsize = dict(DTYPES)[dtype]
-        steps = tuple(strides) if strides is not None else contiguous_strides(tuple(shape), itemsize)
-        elements = (
-            offset + sum(i * s for i, s in zip(index, steps, strict=True))
-            for index in product(*(range(n) for n in shape))
-        )
-        name = f"v{len(self.rows)}"
-        row = SketchedValue(
-            index=self.builder.value(name, buffer, dtype, shape, strides=steps, offset=offset),
-            name=name,
-            buffer=buffer,
-            dtype=dtype,
-            itemsize=itemsize,
-            shape=tuple(shape),
-            strides=steps,
-            offset=offset,
-            width=8 * itemsize,
-            bit_offset=0,
-            made=made,
-            places=frozenset(
-                byte for start in elements for byte in range(start, start + itemsize) if 0 <= byte < self.sizes[buffer]
-            ),
-        )
-        self.rows.append(row)
-        return row
+        if strides is None:
+            strides = contiguous_strides(shape, ITEMSIZES[dtype])
+        index = self.builder.value(f"v{len(self.rows)}", buffer, dtype, shape, strides=strides, offset=offset)
+        covers = covered(shape, strides, offset, ITEMSIZES[dtype]) & (1 << self.sizes[buffer]) - 1
+        self.rows.append(SketchedValue(index, buffer, dtype, shape, strides, offset, covers, made))
+        return self.rows[-1]
 
-    def fresh(self, dtype: str, shape: Sequence[int], **buffer: Any) -> SketchedValue:
+    def over(self, target: SketchedValue) -> SketchedValue:
+        """Add a value exactly over another one."""
+        return self.value(target.buffer, target.dtype, target.shape, target.strides, offset=target.offset)
+
+    def fresh(self, dtype: str, shape: tuple[int, ...], **buffer: Any) -> SketchedValue:
         """Add a contiguous value in a new buffer that fits it."""
-        nbytes = dict(DTYPES)[dtype] * prod(shape)
-        return self.value(self.buffer(nbytes, **buffer), dtype, shape)
+        return self.value(self.buffer(ITEMSIZES[dtype] * prod(shape), **buffer), dtype, shape)
+
+    def like(self, operand: SketchedValue) -> SketchedValue:
+        """Add a contiguous value of equal dtype and shape in a new buffer."""
+        return self.fresh(operand.dtype, operand.shape)
 
     def op(
         self,
@@ -132,15 +135,19 @@ class Sketch:
         """Add an op and write its results; its stream is drawn, and whether it waits."""
         stream = self.choices.draw(self.streams)
         waits = self.streams > 1 and self.choices.draw(3) > 0
-        after = range(max(len(self.kinds) - 1, 0), len(self.kinds)) if waits else ()
+        after = range(max(self.ops - 1, 0), self.ops) if waits else ()
         self.builder.op(
             kind, [r.index for r in operands], [r.index for r in results], in_place=in_place, stream=stream, after=after
         )
-        self.kinds.append(kind)
-        if kind != VIEW:
-            self.writer.update({(row.buffer, byte): row.index for row in results for byte in row.places})
+        self.ops += 1
+        for result in results if kind != VIEW else ():
+            for row in self.rows:
+                if row.buffer == result.buffer and row.covers & result.covers:
+                    row.lost = True
+            result.lost = False
+            self.written[result.buffer] |= result.covers
 
-    def given(self, dtype: str, shape: Sequence[int]) -> SketchedValue:
+    def given(self, dtype: str, shape: tuple[int, ...]) -> SketchedValue:
         """Add an input that the host writes."""
         row = self.fresh(dtype, shape, role=Role.INPUT)
         self.op(HOST_WRITE, (), (row,))
@@ -150,8 +157,7 @@ class Sketch:
         """Return whether a value can be read without a defect: its bytes are written, and by no
         other op since its own.
         """
-        found = [self.writer.get((row.buffer, byte)) for byte in row.places]
-        return all(writer == row.index for writer in found) if row.made else None not in found
+        return not row.lost if row.made else row.covers & ~self.written[row.buffer] == 0
 
     def pick(self, *choices: int) -> list[SketchedValue]:
         """Return a readable value for each register, the next one's where it holds none.
@@ -160,26 +166,16 @@ class Sketch:
         """
         kept = {place: row for place, row in self.registers.items() if self.readable(row)}
         if not kept:
-            kept[0] = self.registers[0] = self.given(DTYPES[0][0], SHAPES[0])
+            kept[0] = self.registers[0] = self.given(DTYPES[0], SHAPES[0])
         return [kept[min(kept, key=lambda place: (place - choice) % REGISTERS)] for choice in choices]
 
 
-def clear_of(results: Sequence[SketchedValue], operands: Iterable[SketchedValue]) -> list[SketchedValue]:
-    """Return the operands that share no byte with the results or coincide with them exactly."""
-    return [
-        operand
-        for operand in operands
-        if all(
-            operand.buffer != result.buffer
-            or not operand.places & result.places
-            or (operand.offset == result.offset and operand.same_layout(result))
-            for result in results
-        )
-    ]
-
-
-def equal_pairs(operands: Sequence[SketchedValue], results: Sequence[SketchedValue]) -> list[tuple[int, int]]:
-    """Return every (operand position, result position) of equal layout."""
-    return [
-        (o, r) for o, operand in enumerate(operands) for r, result in enumerate(results) if operand.same_layout(result)
-    ]
+def covered(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, itemsize: int) -> int:
+    """Return the bytes that a layout covers from byte 0 on, as bits."""
+    mask, low = (1 << itemsize) - 1, offset
+    for length, stride in zip(shape, strides, strict=True):
+        low += min(stride * (length - 1), 0)
+        mask, element = 0, mask
+        for number in range(length):
+            mask |= element << abs(stride) * number
+    return mask << low if low >= 0 else mask >> -low
