@@ -28,8 +28,8 @@ def _forever(_):
         pass
 
 
-def _waiting(_, seconds=None):
-    Event().wait(seconds)
+def _waiting(_):
+    Event().wait()
 
 
 def _greedily(_):
@@ -92,9 +92,11 @@ def quits(program):
 
 
 def compiles(program):
-    """Good; in each process the first program of more than three ops takes a second first."""
+    """Good; in each process the first program of more than three ops takes a second of work first."""
     if len(program.ops) > 3 and not COMPILED:
-        _waiting(program, 1)
+        begun = time.process_time()
+        while time.process_time() < begun + 1:
+            pass
         COMPILED.append(program)
     return good(program)
 

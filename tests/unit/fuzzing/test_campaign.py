@@ -55,7 +55,7 @@ RAISES = f"raises KeyError at bad_planners.py:{LINE} in _raise"
 
 
 def asked(name, **options):
-    columns = {"source": "hypothesis", "examples": 60, "seed": 7, "reduce_seconds": 0.0}
+    columns = {"source": "hypothesis", "examples": 30, "seed": 7, "reduce_seconds": 0.0}
     return CampaignSpec(target=Target(name=f"bad_planners:{name}", seconds=2), **{**columns, **options})
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_found_wrong_with_a_good_planner():
 
     assert {finding.breaks for finding in result.findings} <= {"capacity"}  # it knows of no capacities
     assert result.complete
-    assert result.tally.programs == 60
+    assert result.tally.programs == 30
 
 
 def test_many_findings_of_one_fault_are_one():
@@ -131,7 +131,7 @@ def test_many_findings_of_one_fault_are_one():
 
     assert found(result) >= {("answers", RAISES)}
     assert len([f for f in result.findings if f.breaks == "answers"]) == 1
-    assert result.tally.broken["answers"] > 20
+    assert result.tally.broken["answers"] > 10
 
 
 def test_a_fault_that_raises_ends_at_the_fewest_ops_that_raise():
@@ -156,7 +156,7 @@ def test_a_lost_view_is_found_and_made_small(tmp_path):
 
 @pytest.mark.parametrize("source", ["hypothesis", "bulk"])
 def test_the_same_seed_finds_the_same(source):
-    one, other = (campaign(asked("overlaps", source=source, examples=40)) for _ in range(2))
+    one, other = (campaign(asked("overlaps", source=source, examples=25)) for _ in range(2))
 
     assert found(one) == found(other)
     assert one.tally.features == other.tally.features
@@ -165,8 +165,8 @@ def test_the_same_seed_finds_the_same(source):
 
 @pytest.mark.slow
 def test_several_processes_find_what_one_does(tmp_path, chunks_of):
-    chunks_of(10)
-    what = asked("overlaps", examples=40)
+    chunks_of(5)
+    what = asked("overlaps", examples=20)
     one, other = campaign(what), campaign(what, jobs=2, corpus=tmp_path)
 
     assert found(one) == found(other)
@@ -181,8 +181,8 @@ import sys
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.sources import SOURCES
 
-SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=30, first=())
-what = CampaignSpec(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=90, seed=7, reduce_seconds=0.0)
+SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=10, first=())
+what = CampaignSpec(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=30, seed=7, reduce_seconds=0.0)
 
 
 def advance(count):
@@ -197,7 +197,7 @@ campaign(what, corpus=Path(sys.argv[1]), advance=advance)
 
 @pytest.mark.slow
 def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
-    chunks_of(30)
+    chunks_of(10)
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     environment = {**os.environ, "PYTHONPATH": path}
     with subprocess.Popen(
@@ -209,7 +209,7 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
         text=True,
     ) as process:
         assert process.stdout.readline() == "0\n"
-        assert process.stdout.readline() == "30\n"  # one chunk of three is done
+        assert process.stdout.readline() == "10\n"  # one chunk of three is done
         process.send_signal(signal.SIGKILL)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"chunk": 1, "progr')  # as if it had been killed in the middle of a line
@@ -217,15 +217,15 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
     assert before
 
     told = []
-    what = asked("overlaps", examples=90)
+    what = asked("overlaps")
     resumed = campaign(what, corpus=tmp_path, advance=told.append)
     at_once = campaign(what)
 
-    assert told == [30, 30, 30]
+    assert told == [10, 10, 10]
     assert found(resumed) == found(at_once)
     assert before <= {finding.key for finding in resumed.findings}
     assert resumed.tally.features == at_once.tally.features
-    assert resumed.tally.programs == 90
+    assert resumed.tally.programs == 30
 
 
 def test_a_target_that_ends_its_process_well_is_found():
@@ -322,8 +322,8 @@ def kill_one():
 
 @pytest.mark.slow
 def test_chunks_of_a_process_that_is_killed_are_gone_through_again(chunks_of):
-    chunks_of(10)
-    what = asked("overlaps", examples=50)
+    chunks_of(4)
+    what = asked("overlaps", examples=20)
     kills = []
 
     def once(programs):
@@ -334,7 +334,7 @@ def test_chunks_of_a_process_that_is_killed_are_gone_through_again(chunks_of):
 
     assert any(kills)
     assert there.complete
-    assert there.tally.programs == here.tally.programs == 50
+    assert there.tally.programs == here.tally.programs == 20
     assert there.tally.features == here.tally.features
     assert found(there) == found(here)
 
@@ -363,7 +363,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(corpora, "write_atomic", full)
     with pytest.raises(OutputError, match="No space left"):
-        campaign(asked("overlaps"), corpus=tmp_path)
+        campaign(asked("overlaps", examples=5), corpus=tmp_path)
 
 
 def test_a_tally_survives_its_journal():
