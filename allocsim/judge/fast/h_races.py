@@ -163,6 +163,8 @@ def _schedule(order: Order, first: int, second: int, budget: _Budget) -> tuple[i
 
 def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Violation:
     trial, other_trial, op, other = pair.trial, pair.other_trial, pair.op, pair.other_op
+    if trial.program_index not in orders:
+        orders[trial.program_index] = Order.of(trial.program.ops)
     meetings = list(_meetings(pair))
     ranges = merged(sorted(part for meeting in meetings for part in meeting.bytes))
     first = meetings[0]
@@ -175,11 +177,9 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
         other_op=other,
         other_buffer=pair.other_buffer,
         bytes=ranges,
-        in_apart=any(True for _ in _meetings(pair, apart=True)) if pair.in_apart else False,
+        in_apart=pair.in_apart and (not pair.shift or any(True for _ in _meetings(pair, apart=True))),
         hazards=tuple(dict.fromkeys(meeting.hazard for meeting in meetings)),
-        schedule=_schedule(orders.setdefault(trial.program_index, Order.of(trial.program.ops)), other, op, budget)
-        if pair.listed
-        else None,
+        schedule=_schedule(orders[trial.program_index], other, op, budget) if pair.listed else None,
         more=Particulars(other_value=first.other_value),
     )
 
