@@ -68,7 +68,7 @@ class Selector:
         """Return what notes the accesses to look at for races, with the arguments of
         `h_clocks.sweep`; None for `sweep` itself.
         """
-        if work < LATE_FROM and "numba" not in modules:
+        if work < LATE_FROM and modules.get("numba") is None:
             return None
         return self._asked(lambda screens: screens.late())
 
