@@ -47,7 +47,7 @@ def shown(made):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(documents())
 def test_each_life_in_an_arena_is_shown_once_and_holds_what_its_ops_touch(made):
     if not made.runs:
@@ -114,7 +114,7 @@ def test_an_op_that_a_run_leaves_out_is_not_in_the_trace():
     assert [event["name"] for event in events if event["ph"] == "X" and event["pid"] == 1] == ["up", "f", "f"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(documents())
 def test_in_a_trace_slices_of_a_track_never_meet_and_the_counter_is_their_sum(made):
     if not made.runs:
@@ -136,7 +136,7 @@ def test_in_a_trace_slices_of_a_track_never_meet_and_the_counter_is_their_sum(ma
         assert counter["args"]["B"] == sum(live)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(documents())
 def test_a_snapshot_read_again_has_the_same_blocks_meet(made):
     lives = [one for one in placed_buffers(timed_runs(made)) if not one.stays] if made.runs else []
@@ -170,7 +170,7 @@ def meetings(spans):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(instances())
 def test_an_instance_without_ops_is_shown_by_its_believed_lives(made):
     if not made.runs:
@@ -180,7 +180,7 @@ def test_an_instance_without_ops_is_shown_by_its_believed_lives(made):
         assert (one.start, one.stop + 1) >= (believed.start[one.buffer], believed.stop[one.buffer])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(programs())
 def test_graphml_comes_back_as_the_same_program(program):
     file = io.BytesIO(program_graph.graphml(Document.of(program)))

@@ -143,7 +143,7 @@ def test_a_fault_that_raises_ends_at_the_fewest_ops_that_raise():
 
 
 def test_a_lost_view_is_found_and_made_small(tmp_path):
-    result = campaign(asked("forgets_views", seed=8, examples=60, reduce_seconds=600.0), corpus=tmp_path)
+    result = campaign(asked("forgets_views", seed=10, examples=20, reduce_seconds=600.0), corpus=tmp_path)
     stale = [f for f in result.findings if f.cause.startswith("StaleRead") and f.breaks == "sound"]
 
     assert stale
@@ -287,15 +287,15 @@ def first_batch_alone(self, cases, *, until, **_):
 
 
 def test_more_examples_go_on_from_the_start_of_a_chunk_that_had_fewer(tmp_path, chunks_of):
-    chunks_of(10)
-    for examples, told in ((5, [0, 5]), (5, [5]), (23, [0, 10, 10, 3]), (13, [23])):
+    chunks_of(4)
+    for examples, told in ((2, [0, 2]), (2, [2]), (9, [0, 4, 4, 1]), (5, [9])):
         advanced = []
         resumed = campaign(asked("overlaps", examples=examples), corpus=tmp_path, advance=advanced.append)
         assert advanced == told
         assert resumed.complete
 
-    at_once = campaign(asked("overlaps", examples=23))
-    assert resumed.tally.programs == at_once.tally.programs == 23
+    at_once = campaign(asked("overlaps", examples=9))
+    assert resumed.tally.programs == at_once.tally.programs == 9
     assert resumed.tally.features == at_once.tally.features
     assert found(resumed) == found(at_once)
 

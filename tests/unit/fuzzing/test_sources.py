@@ -51,13 +51,14 @@ def test_a_chunk_is_the_same_each_time_and_no_two_are(number):
 
 def test_steering_finds_longer_chains_of_aliases_and_more_waste():
     """Of four chunks the first is drawn freely, the second steered to chains, the last to waste: as many programs, the same planner."""
-    free, chained, wasteful = ([gone_through(number, count=250, seed=seed) for seed in (1, 2)] for number in (0, 1, 3))
+    free, chained, wasteful = (gone_through(number, count=250, seed=1) for number in (0, 1, 3))
 
     def depth(seen):
-        return np.mean([alias_depth(case.program) for part in seen for case in part.cases])
+        return np.mean([alias_depth(case.program) for case in seen.cases])
 
     def wasted(seen):
-        return np.mean([waste(plan) for part in seen for plan in part.plans])
+        """The geometric mean: the arithmetic one is that of the few plans that waste most, drawn freely or not."""
+        return np.exp(np.mean(np.log([waste(plan) for plan in seen.plans])))
 
     assert depth(chained) > 1.5 * depth(free)
     assert wasted(wasteful) > 1.5 * wasted(free)

@@ -414,7 +414,7 @@ def sessions(draw):
     return replace(Document.of(*programs), session=tuple(runs))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sessions(), st.integers(0, 3))
 def test_the_order_of_a_session_is_happens_before_and_each_stream_a_chain_of_it(document, tips):
     """The order is compared with the oracle's, which was written from the specification alone."""

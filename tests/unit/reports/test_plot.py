@@ -106,11 +106,9 @@ def test_numbers_json_has_no_word_for_become_null(record: dict, tmp_path: Path) 
     assert found == {"loss": [1.5, None, None], "arena_bytes": 7}
 
 
-def test_a_second_report_replaces_the_first_and_keeps_what_is_not_its_own(
-    record: dict, legal: Document, tmp_path: Path
-) -> None:
+def test_a_second_report_replaces_the_first_and_keeps_what_is_not_its_own(record: dict, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    write_report(record, legal, out)
+    write_report(record, None, out)
     (out / "evidence.json").write_text("evidence")
     (out / "notes").mkdir()
     (out / "notes" / "mine.txt").write_text("mine")
@@ -134,10 +132,10 @@ def test_a_folder_with_other_things_in_it_is_not_touched(record: dict, tmp_path:
     assert tree(tmp_path) == {"thesis.tex": b"years of work"}
 
 
-def test_a_folder_can_be_asked_about_before_the_work(record: dict, legal: Document, tmp_path: Path) -> None:
+def test_a_folder_can_be_asked_about_before_the_work(record: dict, tmp_path: Path) -> None:
     check_folder(tmp_path / "deep" / "out")
     assert not list(tmp_path.iterdir())
-    write_report(record, legal, tmp_path / "out")
+    write_report(record, None, tmp_path / "out")
     check_folder(tmp_path / "out")
     (tmp_path / "thesis.tex").write_text("years of work")
     for target in (tmp_path, tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "out", tmp_path / "\0"):
