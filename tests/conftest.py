@@ -3,7 +3,7 @@
 Under CI the examples are the same on every run (`derandomize`); elsewhere they vary, and a failing one prints the blob that
 brings it back. Hypothesis also draws constants of the modules that happen to be loaded, which hangs on the tests that ran
 before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing
-asserts a time. A law draws 40 examples where it does not say otherwise: with 15 of each, no mutant of the judge that was tried
+asserts a time. A law draws 25 examples where it does not say otherwise: with 15 of each, no mutant of the judge that was tried
 survives unexplained (`benchmarks/judge_mutants.py`). `HYPOTHESIS_PROFILE=thorough` draws 2,000, as `make campaigns` does of the laws.
 
 `--cpu-seconds FILE` writes down what each test costs: processor time, its own and that of the processes it started and waited for, which other load
@@ -31,7 +31,7 @@ assert hasattr(providers, "_get_local_constants")  # else look up what has its p
 providers._get_local_constants = lambda: providers._local_constants
 
 settings.register_profile(
-    "default", max_examples=40, deadline=None, print_blob=True, suppress_health_check=SLOW_TO_DRAW
+    "default", max_examples=25, deadline=None, print_blob=True, suppress_health_check=SLOW_TO_DRAW
 )
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)

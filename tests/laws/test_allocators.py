@@ -18,7 +18,7 @@ from allocsim.allocators import ALLOCATORS, Constraints, ggml, pin_reads
 from allocsim.fuzzing.program_recipes import assemble
 from allocsim.model import Document, Problem, Program, Run
 
-FEWER = settings(max_examples=40)
+FEWER = settings(max_examples=20)
 """Laws that plan with the whole shelf; what they draw is what the first one draws."""
 
 

@@ -327,7 +327,7 @@ def test_a_sound_plan_is_invisible(steps, seed):
 
 
 @given(steps=recipes, seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_forward_mode_is_the_transpose_of_backward_and_second_derivatives_are_symmetric(steps, seed):
     """Along v the loss changes by its gradient times v; and u times the change of the gradient along v is v times that along u."""
     graph, loss = build(steps, "f64")
@@ -387,7 +387,7 @@ def test_both_executors_leave_the_same_bits_under_any_plan(steps, seed, dtype):
 
 
 @given(steps=with_stored, seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_the_sanitizer_leaves_sound_plans_and_honest_kernels_alone(steps, seed):
     """Under every allocator, run twice in guarded memory, results are bit for bit those of a plain run, and nobody is accused."""
     graph, loss = build(steps, "f32")
@@ -407,7 +407,7 @@ def test_the_sanitizer_leaves_sound_plans_and_honest_kernels_alone(steps, seed):
 
 
 @given(steps=with_stored, seed=st.integers(0, 99), accumulate=st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_lowered_programs_are_clean(steps, seed, accumulate):
     """Run twice, with resets or without, the judge finds nothing: not in the program, not in a sound plan, not in ggml's belief."""
     graph, loss = build(steps, "f32")
@@ -425,7 +425,7 @@ def test_lowered_programs_are_clean(steps, seed, accumulate):
 
 
 @given(steps=with_stored)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_every_op_that_runs_comes_after_what_it_reads(steps):
     """The order is topological, complete and without repeats, in the graph and in its program."""
     graph, _ = build(steps, "f32", differentiable=False)

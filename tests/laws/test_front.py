@@ -86,7 +86,7 @@ def as_graph(order):
 
 
 @given(moves=programs, seed=st.integers(0, 99))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_program_is_autodiffs_op_by_op(moves, seed):
     """Kinds, operands, layouts and what is wanted agree with the extension of the same graph."""
     end, _ = expression(moves, seed)
@@ -120,7 +120,7 @@ def test_the_program_is_autodiffs_op_by_op(moves, seed):
 
 
 @given(moves=programs, seed=st.integers(0, 99))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_its_plan_is_sound_and_a_second_pass_reads_the_new_values(moves, seed):
     """The judge finds nothing; a kept program over other data gives the bits of one made anew, under either planner."""
     end, leafs = expression(moves, seed)
@@ -156,7 +156,7 @@ def keys(draw, shape):
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_views_and_what_is_written_through_them_are_numpys(data):
     """Views of views, by keys, turns, splits and new axes, with writes through any of them: every tensor holds what numpy's array holds."""
     shape = data.draw(st.lists(st.integers(0, 4), max_size=4).map(tuple))

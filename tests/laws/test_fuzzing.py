@@ -51,7 +51,7 @@ SCALE = (
 )
 """Features that only programs of real sizes or with rarer ops have."""
 SMALL = tuple(name for name in EVERY if name not in SCALE)
-FEWER = settings(max_examples=40)
+FEWER = settings(max_examples=20)
 
 
 def drawn(strategy, examples):

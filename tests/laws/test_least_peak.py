@@ -99,7 +99,7 @@ def least_peak(problem):
     return height
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(problem=problems())
 def test_no_plan_goes_below_the_bound(problem):
     least = least_peak(problem)
@@ -107,7 +107,7 @@ def test_no_plan_goes_below_the_bound(problem):
     assert least is None or lower_bound(problem) <= least
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(problem=problems(pairs=False))
 def test_exact_finds_the_least_peak_and_proves_it(problem):
     plan = branch_and_bound.place(problem)
@@ -116,7 +116,7 @@ def test_exact_finds_the_least_peak_and_proves_it(problem):
     assert plan.peak_bytes == plan.meta["exact"]["lower_bound"] == least_peak(problem)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems())
 def test_what_exact_proves_with_pairs_is_true(problem):
     plan = branch_and_bound.place(problem)
@@ -124,7 +124,7 @@ def test_what_exact_proves_with_pairs_is_true(problem):
     assert not plan.meta["exact"]["proved"] or plan.peak_bytes == least_peak(problem)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(pairs=False, capacity=8))
 def test_exact_refuses_only_what_does_not_fit(problem):
     least = least_peak(problem)
@@ -135,7 +135,7 @@ def test_exact_refuses_only_what_does_not_fit(problem):
         assert branch_and_bound.place(problem).peak_bytes == least
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems())
 def test_plans_of_problems_without_ops_are_clean(problem):
     for allocator in ALLOCATORS.values():
@@ -143,7 +143,7 @@ def test_plans_of_problems_without_ops_are_clean(problem):
         assert report.clean, (allocator.name, report.violations[0].message)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(), capacity=st.integers(0, 40))
 def test_capacity_is_kept_or_refused(problem, capacity):
     arenas = (Arena(name="a", alignment=1, capacity=capacity),)

@@ -92,7 +92,7 @@ def test_what_is_kept_sorted_changes_no_plan(name):
     assert not wrong
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(recipes(max_size=20), arenas(), st.sampled_from(sorted(PLAIN)))
 def test_what_is_kept_sorted_changes_no_plan_of_a_program(drawn_ops, spaces, name):
     """Pairs in place, pins, several arenas with capacities."""
@@ -108,7 +108,7 @@ def test_the_compiled_walk_of_ggml_is_the_plain_one():
     assert not wrong
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(recipes(max_size=20), arenas(), st.booleans())
 def test_the_compiled_walk_of_ggml_is_the_plain_one_of_a_program(drawn_ops, spaces, joined):
     """Pairs in place, pins, arenas with capacities, each a memory of its own or all of them the chunks of one."""

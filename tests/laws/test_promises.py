@@ -26,7 +26,7 @@ from allocsim.programs.builder import plan_of
 from allocsim.systems import load
 from repro.small.words import program as tiny_program
 
-FEWER = settings(max_examples=40)
+FEWER = settings(max_examples=20)
 DATA = Path(__file__).parents[1] / "data" / "ggml"
 
 

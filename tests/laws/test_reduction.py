@@ -41,14 +41,14 @@ def built(source):
 
 
 @given(documents())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_script_builds_the_very_document_and_its_test_passes(document):
     bare = without_meta(document)
     assert difference(built(script(bare)), bare) is None
 
 
 @given(documents(), st.integers(0, 999))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_what_is_cut_is_well_formed_dense_and_reads_nothing_that_was_lost(document, seed):
     document = told_apart(document)
     random = np.random.default_rng(seed)
@@ -69,13 +69,13 @@ def test_what_is_cut_is_well_formed_dense_and_reads_nothing_that_was_lost(docume
 
 
 @given(documents())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_cutting_nothing_changes_nothing(document):
     assert difference(cut(document), document) is None
 
 
 @given(documents(sound=True))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_sound_document_stays_sound_when_its_shapes_shrink_flat(document):
     flat = flattened(document)
     if flat is None:
@@ -86,7 +86,7 @@ def test_a_sound_document_stays_sound_when_its_shapes_shrink_flat(document):
 
 
 @given(documents())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_shapes_shrink_to_well_formed_documents_or_not_at_all(document):
     for old in lengths(document):
         try:
@@ -98,7 +98,7 @@ def test_shapes_shrink_to_well_formed_documents_or_not_at_all(document):
 
 
 @given(documents())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_the_reduced_document_has_the_same_fault_and_no_other_and_is_1_minimal_in_ops(document):
     assume(sum(len(program.ops) for program in document.programs) <= 30)
     cause = leading(document)
@@ -123,7 +123,7 @@ def test_the_reduced_document_has_the_same_fault_and_no_other_and_is_1_minimal_i
 
 
 @given(documents())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_every_violation_can_be_described_and_names_its_parties(document):
     for cause in charges(document)[1]:
         text = describe(document, cause.violation, cause=cause)
@@ -135,7 +135,7 @@ def test_every_violation_can_be_described_and_names_its_parties(document):
 
 @pytest.mark.slow
 @given(documents())
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_reduction_is_deterministic(document):
     assume(leading(document) is not None)
     assert dumps(reduce(document).document) == dumps(reduce(document).document)

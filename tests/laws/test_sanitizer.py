@@ -82,7 +82,7 @@ def test_it_finds_exactly_the_wrong_reads_that_the_judge_finds(document, choice)
 
 
 @given(documents(), st.integers(0, 1))
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_both_executors_say_the_same(document, choice):
     plan, skips = one_plan(document, choice)
     plain, compiled = (perform(laid_out(plan, compiled=c), [*skips, *skips]) for c in (False, True))
@@ -118,7 +118,7 @@ def test_every_byte_changed_outside_the_results_is_seen(document, data):
 
 
 @given(documents(sound=True), st.integers(0, 255))
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_verifying_after_every_op_names_the_op_in_the_first_run(document, place):
     plan, _ = one_plan(document, 0)
     steps = [op.step for op in plan.program.ops if op.kind not in (VIEW, "host.write", "host.read") and op.results]
@@ -136,7 +136,7 @@ def test_verifying_after_every_op_names_the_op_in_the_first_run(document, place)
 
 @pytest.mark.slow
 @given(documents(sound=True), st.integers(0, 1))
-@settings(max_examples=300)  # `benchmarks/misdeeds.py` has thousands
+@settings(max_examples=100)  # `benchmarks/misdeeds.py` has thousands
 def test_a_sound_plan_is_never_accused_in_many_programs(document, choice):
     plan, skips = one_plan(document, choice)
     arena = perform(laid_out(plan), [*skips, *skips, *skips])

@@ -14,7 +14,7 @@ from oracle import judge
 from allocsim.judge.violations import KINDS
 from allocsim.model import Document
 
-EXAMPLES = 300
+EXAMPLES = 200
 
 
 def drawn(strategy, examples=EXAMPLES):

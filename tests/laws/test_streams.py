@@ -61,7 +61,7 @@ def test_every_wait_is_needed_where_values_are_dense(program, numbers, data):
     assert waits_of(with_waits(broken, [(op, wait)])) == waits
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(strategies.programs(), STREAMS, st.integers(0, 9))
 def test_orders_are_legal(program, numbers, seed):
     spread = on_streams(program, dealt(program, numbers))

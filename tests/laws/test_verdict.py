@@ -89,9 +89,15 @@ def test_names_and_numbers_do_not_matter_to_scenarios(result, seed):
     assert other.classes == frozenset(result.scenario.expected)
 
 
-def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(result, tmp_path):
+def test_saved_evidence_gives_the_same_verdict(result, tmp_path):
     save(result.evidence, tmp_path)
     assert judge(load(tmp_path)).as_json() == result.verdict.as_json()
+
+
+@pytest.mark.parametrize("name", few_of(ALL, 2))
+def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(name, tmp_path):
+    result = small(name)
+    save(result.evidence, tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "allocsim", "verdict", "--json", str(tmp_path)],
         capture_output=True,
