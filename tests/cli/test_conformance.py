@@ -45,9 +45,9 @@ def zero(problem):
 
 
 def crash(problem):
-    """Dies of an empty program."""
+    """Dies of an empty program; far beyond any capacity, so that the smallest case has few buffers."""
     largest = max(problem.nbytes.tolist())
-    return [largest * buffer for buffer, _ in enumerate(problem.nbytes)]
+    return [(largest + (1 << 40)) * buffer for buffer, _ in enumerate(problem.nbytes)]
 '''
 
 
