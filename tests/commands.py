@@ -13,10 +13,10 @@ from unittest.mock import patch
 from allocsim.cli import main
 
 
-def allocsim(*arguments) -> CompletedProcess[str]:
-    """Run the command on a terminal of 200 columns; no traceback is ever acceptable."""
+def allocsim(*arguments, columns: int = 200) -> CompletedProcess[str]:
+    """Run the command on a terminal of so many columns; no traceback is ever acceptable."""
     said, told = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    with patch.dict(os.environ, COLUMNS="200"), redirect_stdout(said), redirect_stderr(told):
+    with patch.dict(os.environ, COLUMNS=str(columns)), redirect_stdout(said), redirect_stderr(told):
         status = main([str(argument) for argument in arguments])
     printed = [stream.buffer.getvalue().decode() for stream in (said, told)]
     assert "Traceback" not in printed[1], printed[1]

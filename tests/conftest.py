@@ -14,6 +14,8 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,40 @@ def _recorders_are_compiled_once(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preloaded, "built", built)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _weights_of_scenarios_are_drawn_once():
+    """Runs of scenarios with few layers share their weights, 28 million numbers in the table of tokens alone; who writes into them fails."""
+    from repro import lora_setup  # noqa: PLC0415 - as above
+
+    drawn = lora_setup._weights
+
+    @lru_cache(maxsize=3)
+    def kept(config, training, seed):
+        weights = drawn(config, training, seed)
+        for weight in weights.values():
+            weight.flags.writeable = False
+        return weights
+
+    def shared(config, training, seed):
+        if config.layers > 4:
+            return drawn(config, training, seed)
+        alike = replace(training, layers=1, seq=1, steps=1, seed_before_labels=False)  # what no weight hangs on
+        return dict(kept(replace(config, seq=1, batch=1), alike, seed))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lora_setup, "_weights", shared)
+        yield
+
+
+@pytest.fixture
+def one_picture(monkeypatch):
+    """Of a folder of a report the first picture alone is drawn: `tests/unit/reports` draws each of some sixteen."""
+    from reports import folder  # noqa: PLC0415 - as above
+
+    drawn = folder.pictures
+    monkeypatch.setattr(folder, "pictures", lambda *given: dict(list(drawn(*given).items())[:1]))
 
 
 class Keeper:

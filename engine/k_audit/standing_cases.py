@@ -55,6 +55,11 @@ def _rows(count: int, **params: Any) -> Callable[[], tuple[CallShapes, ...]]:
     return lambda: (*each(), _call(*[(1, LONG)] * count, to=(1, LONG), **params))
 
 
+def _square(r: int, n: int, count: int) -> list[CallShapes]:
+    """`count` square operands; there are no rows to vary, so it comes once for each size."""
+    return [_call(*[(n, n)] * count, to=(n, n))] if r == COUNTS[0] else []
+
+
 def _broadcasts(r: int, n: int) -> list[CallShapes]:
     second: list[Shape] = [(2, r, n), (r, n), (n,), (1, n), (2, 1, n), (2, r, 1)]
     return [_call((2, r, n), b, to=(2, r, n)) for b in second] + [_call((6, n), (2, n), to=(6, n))]
@@ -128,11 +133,9 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "repeat": _each(lambda r, n: [_call((r, n), to=(r, n), shape=(r, n))]),
     "repeat_back": _each(lambda r, n: [_call((r, n), to=(r, n), shape=(r, n))]),
     "sum": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
-    "mul_mat": _each(lambda r, n: [_call((n, n), (r, n), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
-    "out_prod": _each(lambda r, n: [_call((r, n), (r, r), to=(r, n)), _call((n, n), (n, n), to=(n, n))]),
-    "add_out_prod": _each(
-        lambda r, n: [_call((r, n), (n, n), (n, r), to=(r, n)), _call((n, n), (n, n), (n, n), to=(n, n))]
-    ),
+    "mul_mat": _each(lambda r, n: [_call((n, n), (r, n), to=(r, n)), *_square(r, n, 2)]),
+    "out_prod": _each(lambda r, n: [_call((r, n), (r, r), to=(r, n)), *_square(r, n, 2)]),
+    "add_out_prod": _each(lambda r, n: [_call((r, n), (n, n), (n, r), to=(r, n)), *_square(r, n, 3)]),
     "rope": _each(_rope),
     "rope_back": _each(_rope),
     "cont": _rows(1),

@@ -69,7 +69,8 @@ def _tables(down: TapMeeting, right: TapMeeting, width: int) -> tuple[Array, Arr
     """Return the taps (place in the filter, number of the phase, row, column), and those phases."""
     pairs = [(i, j) for i in down.taps for j in right.taps]
     phases = sorted({(i[1], j[1]) for i, j in pairs})
-    taps = [(i[0] * width + j[0], phases.index((i[1], j[1])), i[2] - down.first, j[2] - right.first) for i, j in pairs]
+    top, left = down.first, right.first
+    taps = [(i[0] * width + j[0], phases.index((i[1], j[1])), i[2] - top, j[2] - left) for i, j in pairs]
     return np.array(taps, np.int64), np.array(phases, np.int64)
 
 

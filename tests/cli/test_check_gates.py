@@ -187,7 +187,7 @@ def test_bisect_of_nothing_known_is_one_line(capsys, tmp_path):
 
 def test_bisect_of_a_scenario_ends_with_the_kernel(tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["bisect", "ggml-1501", "--seq", "8", "--steps", "1", "--layers", "2", "--json", "-o", str(out)]) == 0
+    assert main(["bisect", "ggml-1501", "--seq", "4", "--steps", "1", "--layers", "1", "--json", "-o", str(out)]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["cause"]["class"], record["cause"]["fault"]) == ("C04", "kernel")
     assert record["cure"]["bytes"] == 0

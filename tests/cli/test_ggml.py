@@ -37,7 +37,7 @@ def no_wheels(monkeypatch):
     monkeypatch.setattr(library, "WHEELS", {which: (f"no-such-wheel-{which}", "*.so") for which in BOTH})
 
 
-@pytest.mark.usefixtures("both")
+@pytest.mark.usefixtures("both", "one_picture")
 @pytest.mark.parametrize("steps", [4, pytest.param(20, marks=pytest.mark.campaign)])
 def test_issue_1501_on_both_libraries_is_as_expected_and_kept(steps, tmp_path):
     asked = ("--runtime", "ggml", *SMALL, "--steps", steps, "--json", "--out", tmp_path)

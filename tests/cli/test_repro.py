@@ -168,6 +168,7 @@ def test_one_wrong_verdict_among_several_exits_1(monkeypatch, capsys):
     assert [run["matches"] for run in json.loads(capsys.readouterr().out)["runs"]] == [True, False, False, False]
 
 
+@pytest.mark.usefixtures("one_picture")
 def test_a_report_folder_holds_the_record_the_page_and_the_evidence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("repro.commands.repro.run", lambda *_, **__: small("ggml-1501"))
     out = tmp_path / "new" / "report"

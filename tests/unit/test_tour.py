@@ -8,8 +8,10 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from commands import allocsim
 from documented import sessions
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +38,10 @@ def printed_by(notebook):
 
 
 @pytest.mark.slow
-def test_the_notebook_is_the_tour_run_again():
+def test_the_notebook_is_the_tour_run_again(monkeypatch):
+    """Its commands run in this process: each typed one is known to the shell as well, by the sessions of the pages."""
+    here = SimpleNamespace(run=lambda command, **_: allocsim(*command[len(MADE["COMMAND"]) :], columns=80))
+    monkeypatch.setitem(MADE["notebook"].__globals__, "subprocess", here)
     made = MADE["notebook"]()
     kept = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     assert made == kept

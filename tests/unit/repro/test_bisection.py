@@ -14,7 +14,7 @@ SMALL = EngineOptions(layers=2, seq=8, steps=2)
 
 @pytest.fixture(scope="module")
 def kernel_fault():
-    return bisect_scenario(scenarios.find("ggml-1501"), SMALL)
+    return bisect_scenario(scenarios.find("ggml-1501"), EngineOptions(layers=1, seq=4, steps=1))
 
 
 def test_of_a_kernel_fault_the_kernel_is_left_with_its_uploads(kernel_fault):

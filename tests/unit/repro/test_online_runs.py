@@ -205,6 +205,7 @@ def test_python_has_three_runs_and_a_verdict():
     assert bad.modes["pinned"].first_difference is None
 
 
+@pytest.mark.usefixtures("one_picture")
 def test_the_command_says_losses_verdict_and_refuses_what_makes_no_sense(capsys, tmp_path):
     assert main(["diagnose", f"{__name__}:NET", "--online", "tlsf", "--steps", "2", "--json", "-q"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["runs"]

@@ -101,6 +101,7 @@ def test_a_model_learns_by_fit_and_its_document_says_what_was_believed(tmp_path,
     assert "believed to live too long" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("one_picture")
 def test_one_command_takes_a_module_and_no_file_can_name_one(tmp_path, capsys, monkeypatch):
     (tmp_path / "stranger_model.py").write_text(
         "import numpy as np, engine, repro\n"
@@ -181,6 +182,7 @@ def test_diagnose_takes_a_model_a_scenario_and_a_training_file(stranger, capsys)
     assert (status, len(run_entry["modes"]["default"]["loss"])) == (0, 2)
 
 
+@pytest.mark.usefixtures("one_picture")
 def test_diagnose_convicts_an_unsound_planner_and_a_planted_scenario_and_leaves_a_report(stranger, capsys):
     status, run_entry = diagnosed(
         capsys, "strange_net:net", "--steps", "1", "--allocator", "strange_net:crowd", "--out", "r"
@@ -215,6 +217,7 @@ def test_what_diagnose_cannot_take_is_one_line(stranger, capsys, words, message)
     assert said.count("\n") == 1
 
 
+@pytest.mark.usefixtures("one_picture")
 def test_the_call_gives_what_the_command_prints(stranger, capsys):
     net = case("mixture").training.model
     found = diagnose(net, steps=1, allocator="greedy_by_size", out=stranger / "folder")

@@ -38,7 +38,7 @@ def test_all_three_at_once_are_all_named():
     assert result.verdict.classes == {("C04", "kernel"), ("C01", "plan"), ("C06", "caller")}
 
 
-@pytest.mark.parametrize("allocator", few_of(ALLOCATORS, 6))
+@pytest.mark.parametrize("allocator", few_of(ALLOCATORS, 3))
 def test_the_repaired_twin_is_clean_under_every_planner(allocator):
     result = small("ggml-1501", fixed=True, allocator=allocator)
     assert result.matches

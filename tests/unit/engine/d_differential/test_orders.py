@@ -74,8 +74,8 @@ def test_waits_for_reuse_make_every_order_right():
 
 @pytest.fixture(scope="module")
 def step():
-    """Two layers of the flagship, planned by ggml's planner for one stream."""
-    config = replace(SMOLLM2_135M, layers=2, seq=8)
+    """Two layers of the flagship with a table of few tokens, planned by ggml's planner for one stream."""
+    config = replace(SMOLLM2_135M, layers=2, seq=8, vocab=1024)
     graph = training_graph(config)
     lowered = lower(graph.graph, (graph.loss,))
     return lowered, find("ggml").plan(lowered.program), batch(config, seed=1), init_parameters(config, seed=0)
