@@ -3,16 +3,22 @@
 import json
 from pathlib import Path
 
+import pytest
 from commands import allocsim
 from ggml_live import live
 from gguf_models import write_model
 
 
-def test_a_captured_plan_is_legal_written_and_checks_again_and_the_kernel_is_convicted(tmp_path):
+@pytest.fixture(scope="module", name="faulty")
+def _faulty(tmp_path_factory):
+    """The faulty graph, captured once: how the command ended, and the file."""
     live("before")
-    path = tmp_path / "plan.json"
+    path = tmp_path_factory.mktemp("faulty") / "plan.json"
+    return allocsim("capture", "ggml", "--ggml", "before", "--layers", "2", "--json", "-o", str(path)), path
 
-    captured = allocsim("capture", "ggml", "--ggml", "before", "--layers", "2", "--json", "-o", str(path))
+
+def test_a_captured_plan_is_legal_written_and_checks_again_and_the_kernel_is_convicted(faulty):
+    captured, path = faulty
     checked = allocsim("check", "--json", str(path))
 
     assert (captured.returncode, checked.returncode) == (1, 0)
@@ -65,12 +71,10 @@ def test_the_faulty_graph_is_the_kernels_fault_on_one_screen_and_again_from_its_
     assert "P clean: " in captured.stdout
 
 
-def test_diagnose_of_a_captured_graph_asks_the_library_that_it_came_from(tmp_path):
+def test_diagnose_of_a_captured_graph_asks_the_library_that_it_came_from(faulty):
     """The version chooses among the installed libraries; a library of another version runs nothing."""
-    live("before")
     live("after")
-    path = tmp_path / "x.json"
-    allocsim("capture", "ggml", "--ggml", "before", "--layers", "2", "-o", str(path))
+    _, path = faulty
 
     found = allocsim("diagnose", str(path), "--json")
     named = allocsim("diagnose", str(path), "--json", "--ggml", "before")
@@ -122,10 +126,8 @@ def test_the_witnesses_of_an_audit_come_with_evidence_that_names_the_kernel(tmp_
     )
 
 
-def test_bisect_of_a_captured_graph_names_the_kernel_and_its_cure(tmp_path):
-    live("before")
-    path = tmp_path / "plan.json"
-    allocsim("capture", "ggml", "--ggml", "before", "--layers", "2", "-o", str(path))
+def test_bisect_of_a_captured_graph_names_the_kernel_and_its_cure(faulty):
+    _, path = faulty
 
     ran = allocsim("bisect", str(path))
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from ggml_live import BOTH, live
 
 from allocsim.cli import main
 from allocsim.systems.ggml.access import library
+from repro import ggml_faults
+from repro.on_ggml import library_run
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--layers", "2", "--seq", "8")
@@ -27,9 +30,42 @@ def in_folder(folder, *arguments):
 
 
 @pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """Run the command in this process, which imports what lies in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield allocsim
+    for name in ("plain", "some", "mine"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture
 def both():
     for which in BOTH:
         live(which)
+
+
+@pytest.fixture
+def warm(both, monkeypatch):
+    """Runs take the children that all tests share, in which each task has a fork of its own as ever: none is started for each run."""
+    for module in (ggml_faults, library_run):
+        monkeypatch.setattr(module, "open_library", lambda which: nullcontext(live(which)))
+
+
+@pytest.fixture(scope="module", name="measured_once")
+def _measured_once():
+    """The kernels of a library are measured once for the runs of this file: that is most of what a run costs."""
+    measure, kept = library_run.audit, {}
+
+    def audit(child, **asked):
+        key = child.which, str(asked)
+        if key not in kept:
+            kept[key] = measure(child, **asked)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library_run, "audit", audit)
+        yield
 
 
 @pytest.fixture
@@ -37,7 +73,7 @@ def no_wheels(monkeypatch):
     monkeypatch.setattr(library, "WHEELS", {which: (f"no-such-wheel-{which}", "*.so") for which in BOTH})
 
 
-@pytest.mark.usefixtures("both", "one_picture")
+@pytest.mark.usefixtures("warm", "measured_once", "one_picture")
 @pytest.mark.parametrize("steps", [4, pytest.param(20, marks=pytest.mark.campaign)])
 def test_issue_1501_on_both_libraries_is_as_expected_and_kept(steps, tmp_path):
     asked = ("--runtime", "ggml", *SMALL, "--steps", steps, "--json", "--out", tmp_path)
@@ -71,6 +107,7 @@ def test_issue_1501_on_both_libraries_is_as_expected_and_kept(steps, tmp_path):
         assert json.loads((tmp_path / which / "report.json").read_text())["library"]["name"] == which
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_a_run_prints_claims_smokes_and_the_verdict():
     live("before")
     done = allocsim("repro", "run", "ggml-1501", "--runtime", "ggml", "--ggml", "before", *SMALL, "--steps", "2")
@@ -88,7 +125,7 @@ def test_a_run_prints_claims_smokes_and_the_verdict():
     assert done.stdout.endswith("as expected\n")
 
 
-@pytest.mark.usefixtures("both")
+@pytest.mark.usefixtures("warm")
 def test_the_seven_faults_get_their_verdicts_and_their_twins_come_out_clean(capsys):
     names = ["ggml-stale-plan", "ggml-late-output", "ggml-none-view", "ggml-output-on-view", "ggml-shared-gradient"]
     names += ["ggml-opt-accumulators", "ggml-forward-backward"]
@@ -159,7 +196,7 @@ WRONG_SHAPE = {"plus": {"call": clear_then_add, "signature": "(n)->(n)"}}
 """
 
 
-def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
+def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path, beside):
     """Each is a finding in its own cell, and what comes after it is measured all the same."""
     (tmp_path / "plain.py").write_text(FUNCTIONS)
     arguments = (
@@ -193,7 +230,7 @@ def test_plain_functions_are_measured_and_may_crash_hang_or_raise(tmp_path):
     assert "not today" in rows["refuses", "over", 0]["words"]
     assert [rows[name, "apart", 0]["verdict"] for name in ("dies", "hangs", "refuses")] == ["kept", "kept", "broken"]
     for name, said in (("WRONG_KEY", "key 'inplace' is not known"), ("WRONG_SHAPE", "is not of 2 operands")):
-        refused = in_folder(tmp_path, "audit", f"plain:{name}")
+        refused = beside("audit", f"plain:{name}")
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
         assert said in refused.stderr
 
@@ -299,11 +336,11 @@ AS_RUN = {kind: {name: variants[name] for name in [next(iter(variants))]} for ki
 """
 
 
-def test_some_of_the_engines_kernels_agree_and_the_planted_ones_do_not(tmp_path):
+def test_some_of_the_engines_kernels_agree_and_the_planted_ones_do_not(tmp_path, beside):
     (tmp_path / "some.py").write_text(SOME)
-    done = in_folder(tmp_path, "audit", "some:AS_RUN", "--layouts", "over", "--json")
+    done = beside("audit", "some:AS_RUN", "--layouts", "over", "--json")
     assert (done.returncode, json.loads(done.stdout)["agree"]) == (0, True)
-    done = in_folder(tmp_path, "audit", "some:SOME", "--layouts", "over", "-o", tmp_path / "out")
+    done = beside("audit", "some:SOME", "--layouts", "over", "-o", tmp_path / "out")
     assert done.returncode == 1
     assert "rms_norm_back (two_pass)" in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -330,16 +367,16 @@ EMPTY = {}
 """
 
 
-def test_a_table_of_ones_own_is_measured(tmp_path):
+def test_a_table_of_ones_own_is_measured(tmp_path, beside):
     (tmp_path / "mine.py").write_text(TABLE)
-    done = in_folder(tmp_path, "audit", "mine:KERNELS", "--json")
+    done = beside("audit", "mine:KERNELS", "--json")
     rows = {(row["layout"], row["source"]): row for row in json.loads(done.stdout)["rows"]}
 
     assert done.returncode == 1
     assert (rows["over", 0]["measured"], rows["over", 1]["measured"]) == ("safe", "unsafe")
     assert (rows["over", 0]["verdict"], rows["over", 1]["verdict"]) == ("kept", "broken")
     for name, said in (("EMPTY", "is no table of kernels"), ("KERNEL", "did you mean KERNELS")):
-        refused = in_folder(tmp_path, "audit", f"mine:{name}")
+        refused = beside("audit", f"mine:{name}")
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
         assert said in refused.stderr
 
