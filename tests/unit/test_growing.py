@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import growing
 import pytest
 from growing import GIBIBYTE, JSON, Cost, GrownKind, Step, cost, line_of, played, recipe_of, search
 
@@ -78,12 +79,16 @@ def _expanded(charged: Callable[[int], None]) -> Callable[[Path], None]:
     [(lambda _: None, True), (lambda count: charge("listed operand", count), False)],
     ids=["not charged", "charged"],
 )
-def test_the_search_finds_a_reader_that_expands_without_charging(charged, breaks: bool, tmp_path: Path) -> None:
-    """The bomb is planted here alone; its twin charges before it expands, and nothing is found."""
+def test_the_search_finds_a_reader_that_expands_without_charging(charged, breaks, tmp_path, monkeypatch) -> None:
+    """The bomb is planted here alone; its twin charges before it expands, and nothing is found.
+
+    A quarter of a gibibyte stands for one: a bomb of that size is filled sooner.
+    """
+    monkeypatch.setattr(growing, "GIBIBYTE", GIBIBYTE // 4)
     # turns end it, and memory alone is what is sought: CPU seconds are not the same under another load
     kind = GrownKind(JSON, (_calls,), _expanded(charged))
     found, _ = search(kind, tmp_path, 300, random.Random(2), turns=16, large=500_000, measured=_memory)
-    assert any(one.cost.memory > GIBIBYTE or one.cost.answer == "bad" for one in found) == breaks, found[0]
+    assert any(one.cost.memory > GIBIBYTE // 4 or one.cost.answer == "bad" for one in found) == breaks, found[0]
 
 
 def test_a_recipe_is_a_line_that_makes_the_same_file() -> None:

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from tomllib import loads
 from typing import Final
@@ -47,6 +48,7 @@ def modules(path):
     return found
 
 
+@cache
 def is_module(name):
     """Return whether a dotted name is a file or a folder of this repository."""
     path = ROOT.joinpath(*name.split("."))
@@ -60,7 +62,10 @@ def rooms(path):
 
 def named_at_run_time(path):
     """Return the packages of ours that the arguments of `import_module` calls name."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    text = path.read_text(encoding="utf-8")
+    if "import_module" not in text:
+        return set()
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     loads = [call for call in calls if getattr(call.func, "id", getattr(call.func, "attr", "")) == "import_module"]
     words = [
         arg.value for call in loads for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
@@ -91,8 +96,8 @@ OPEN: Final = {"allocsim.judge.fast", "allocsim.judge.violations", "allocsim.jud
 def test_nobody_reaches_into_the_judge():
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            inside = {name for name in modules(path) if name.startswith("allocsim.judge.fast")}
-            if "fast" not in path.parts:
+            if "fast" not in path.parts and "judge" in path.read_text(encoding="utf-8"):
+                inside = {name for name in modules(path) if name.startswith("allocsim.judge.fast")}
                 assert inside <= OPEN, path
 
 

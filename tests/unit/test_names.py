@@ -1,6 +1,6 @@
 """One word for one thing: no public class has its name twice, and no module, but where a convention says that both mean the same."""
 
-import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -48,9 +48,8 @@ def twice(pairs):
 
 def classes():
     for module, path in MODULES.items():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield node.name, module
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE):
+            yield name, module
 
 
 def test_no_two_public_classes_share_a_name():

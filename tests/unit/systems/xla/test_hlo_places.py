@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plan_laws import PLANS, causes
 
 from allocsim import systems
-from allocsim.allowances import reading
+from allocsim.allowances import LIMITS, Allowance, reading
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import check
 from allocsim.systems.xla import hlo_in_place
@@ -205,17 +205,24 @@ def test_fusions_of_one_computation_are_looked_at_once(monkeypatch):
     assert len(looked) == 2
 
 
-def test_the_steps_through_one_fusion_are_counted():
+@pytest.mark.parametrize(
+    ("count", "free"),
+    [(700, 1 << 20), pytest.param(2500, LIMITS["comparison"].free, marks=pytest.mark.campaign)],
+    ids=["a sixteenth of what is allowed", "what is allowed"],
+)
+def test_the_steps_through_one_fusion_are_counted(count, free, monkeypatch):
     """Each of its parameters is followed through all that comes after it: their square."""
+    monkeypatch.setitem(LIMITS, "comparison", Allowance(free, 1))
     lines = ["HloModule m", "", "%c {"]
-    lines += [f"  %p.{i} = f32[4]{{0}} parameter({i})" for i in range(2500)] + ["  %a.0 = f32[4]{0} add(%p.0, %p.0)"]
-    lines += [f"  {'ROOT ' if i == 2499 else ''}%a.{i} = f32[4]{{0}} add(%a.{i - 1}, %p.{i})" for i in range(1, 2500)]
+    lines += [f"  %p.{i} = f32[4]{{0}} parameter({i})" for i in range(count)] + ["  %a.0 = f32[4]{0} add(%p.0, %p.0)"]
+    last = count - 1
+    lines += [f"  {'ROOT ' if i == last else ''}%a.{i} = f32[4]{{0}} add(%a.{i - 1}, %p.{i})" for i in range(1, count)]
     lines += ["}", "", "ENTRY %f (x: f32[4]) -> f32[4] {", "  %x = f32[4]{0} parameter(0)"]
-    lines += [f"  ROOT %r = f32[4]{{0}} fusion({', '.join(['%x'] * 2500)}), kind=kLoop, calls=%c", "}"]
+    lines += [f"  ROOT %r = f32[4]{{0}} fusion({', '.join(['%x'] * count)}), kind=kLoop, calls=%c", "}"]
     module = parse_module("\n".join(lines) + "\n", "m")
     row = next(row for row in module.instructions("f") if row.opcode == "fusion")
     with reading("m", 0), pytest.raises(DocumentError, match="comparisons or more"):
-        pairs(module, row, [(16, 16)] * 2500, 1, [row.shape[()]] * 2500, fusions={})
+        pairs(module, row, [(16, 16)] * count, 1, [row.shape[()]] * count, fusions={})
 
 
 def test_a_fusion_that_changes_the_layout_of_what_it_is_laid_over_is_convicted():
