@@ -332,7 +332,8 @@ def test_a_folder_of_somebody_elses_is_refused_before_any_work(tmp_path, capsys)
     refused(capsys, "repro", "run", "ggml-1501", "--out", "/proc/no/folder")
 
 
-def test_list_and_show_say_what_must_be_found(capsys):
+def test_list_and_show_say_what_must_be_found(capsys, monkeypatch):
+    monkeypatch.setattr("repro.commands.showing.run", lambda *_: small("ggml-1501"))
     assert main(["repro", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["scenarios"]
     assert [(s["name"], s["expected"]) for s in listed if s["runtime"] == "engine"] == [
