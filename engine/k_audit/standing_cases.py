@@ -122,8 +122,8 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "where": _rows(3),
     "power": _rows(2),
     **{kind: _each(_broadcasts) for kind in COMPARISONS},
-    **{kind: _rows(1) for kind in (*UNARY, "log_soft_max")},
-    **{kind: _rows(2) for kind in ("gelu_back", "gelu_erf_back", "log_soft_max_back")},
+    **{kind: _rows(1) for kind in (*UNARY, "log_soft_max", "silu")},
+    **{kind: _rows(2) for kind in ("gelu_back", "gelu_erf_back", "log_soft_max_back", "silu_back", "swiglu")},
     "pow": _rows(1, p=3.0),
     "clamp": _rows(1, low=-0.5, high=0.5),
     "clamp_back": _rows(2, low=-0.5, high=0.5),
@@ -148,18 +148,15 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     ),
     "pad": _each(lambda r, n: [_call((r, n), to=(r, n), before=(0, 0), after=(0, 0))]),
     "concat": _each(lambda r, n: [_call((r, n), (0, n), to=(r, n), axis=0), _call((0, n), (r, n), to=(r, n), axis=0)]),
-    "acc": _each(
-        lambda r, n: [
-            _call((r, n), (r, n), to=(r, n), starts=(0, 0)),
-            _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1)),
-        ]
-    ),
-    "set": _each(
-        lambda r, n: [
-            _call((r, n), (r, n), to=(r, n), starts=(0, 0)),
-            _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1)),
-        ]
-    ),
+    **{
+        kind: _each(
+            lambda r, n: [
+                _call((r, n), (r, n), to=(r, n), starts=(0, 0)),
+                _call((r, n), (r, 1), to=(r, n), starts=(0, n - 1)),
+            ]
+        )
+        for kind in ("acc", "set")
+    },
     "full": _each(lambda r, n: [_call(to=(r, n), value=0.5)]),
     "gather": _each(lambda r, n: [_call((r, n), (r, n), to=(r, n), indices=(1,), axis=-1)]),
     "scatter": _each(lambda r, n: [_call((r, n), (r, n), to=(r, n), indices=(1,), axis=-1, length=n)]),
@@ -207,9 +204,6 @@ CASES: Final[dict[str, Callable[[], tuple[CallShapes, ...]]]] = {
     "all_finite": _each(lambda r, n: [_call((r, n), to=(1,)), _call((1,), to=(1,))]),
     "unscale": _each(lambda r, n: [_call((r, n), (1,), to=(r, n)), _call((1,), (1,), to=(1,))]),
     "mean_squared_error": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
-    "silu": _rows(1),
-    "silu_back": _rows(2),
-    "swiglu": _rows(2),
     "cross_entropy_loss": _each(lambda r, n: [_call((r, n), (r, n), to=(1,)), _call((1,), (1,), to=(1,))]),
     "cross_entropy_loss_back": _each(
         lambda r, n: [_call((1,), (r, n), (r, n), to=(r, n)), _call((1,), (1,), (1,), to=(1,))]

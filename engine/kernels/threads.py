@@ -57,6 +57,14 @@ def _asked() -> Callable[[], int] | None:
     return function  # ctypes takes it for one of no words that returns an int, which it is
 
 
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> Any:
+    """Return what sets the threads of the libraries loaded, anew where modules are more."""
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - scans the loaded libraries
+
+    return ThreadpoolController()
+
+
 class _Limits:
     """What was asked of `limit` and not given back, the latest last."""
 
@@ -72,10 +80,8 @@ class _Limits:
 
     def take(self, key: object, count: int) -> None:
         """Let `count` threads be used, and one by BLAS."""
-        from threadpoolctl import threadpool_limits  # noqa: PLC0415 - scans the loaded libraries
-
         with self._lock:
-            before = threadpool_limits(limits=1, user_api="blas")
+            before = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
             self._blas = self._blas if self.counts else before
             self.counts[key] = self.now = count
         self._settle()

@@ -9,7 +9,6 @@ from threading import enumerate as threads_alive
 import numba
 import numpy as np
 import pytest
-import threadpoolctl
 from numba import types
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -273,13 +272,13 @@ def test_a_limit_that_ends_while_another_begins_is_given_back_after_it(monkeypat
     monkeypatch.setattr(threads, "_limits", threads._Limits())
     with threadpool_limits(2, user_api="blas"):
         first = threads.limit(5)
-        real = threadpoolctl.threadpool_limits
+        real = threads._libraries
 
-        def collected(**asked):
+        def collected(modules):
             first()
-            return real(**asked)
+            return real(modules)
 
-        monkeypatch.setattr(threadpoolctl, "threadpool_limits", collected)
+        monkeypatch.setattr(threads, "_libraries", collected)
         second = threads.limit(3)
         assert (threads.allowed(), set(blas_threads())) == (3, {1})
         second()
