@@ -55,11 +55,11 @@ def switching():
 def test_eight_threads_leave_the_bits_of_one(switching, allocator):
     """Thousands of small passes over few structures: each thread meets programs that others made."""
     count = 3_000 if allocator == "ggml" else 600
-    expected = [gradients(number, allocator) for number in range(count)]
+    expected = [gradients(number, allocator) for number in range(600)]  # data are drawn anew for each pass, from 600 seeds
     engine.clear()
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda number: gradients(number, allocator), range(count), chunksize=7))
-    assert [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b] == []
+        found = list(pool.map(lambda number: gradients(number % 600, allocator), range(count), chunksize=7))
+    assert [i for i, one in enumerate(found) if one != expected[i % 600]] == []
 
 
 def test_threads_that_wait_for_one_another_have_a_program_each(switching):
