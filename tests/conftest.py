@@ -25,6 +25,8 @@ from hypothesis.internal.conjecture import providers
 # `tests/oracle.py` and `tests/strategies.py` are imported by their bare names: tests are no package
 sys.path.insert(0, str(Path(__file__).parent))
 
+# else threads of BLAS look for work for some 25 ms after each product, on processors that other tests run on; it is read by processes begun from here on
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("ALLOCSIM_QUIET", "1")  # on a loaded machine any command may take long enough to say so
 
 SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]

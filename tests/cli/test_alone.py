@@ -187,8 +187,14 @@ def test_a_planner_that_needs_an_extra_names_it(alone, sound):
     )
 
 
-@pytest.mark.parametrize("form", ["{}.py", "{}/__init__.py"])
-@pytest.mark.parametrize("package", LAYERS)
+@pytest.mark.parametrize(
+    ("package", "form"),
+    [
+        *((package, "{}.py") for package in LAYERS),
+        (LAYERS[0], "{}/__init__.py"),
+        *(pytest.param(package, "{}/__init__.py", marks=pytest.mark.campaign) for package in LAYERS[1:]),
+    ],
+)
 def test_a_strangers_module_of_that_name_is_named_and_never_run(sound, tmp_path, package, form):
     stranger = tmp_path / form.format(package)
     stranger.parent.mkdir(exist_ok=True)

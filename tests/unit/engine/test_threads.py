@@ -55,7 +55,9 @@ def switching():
 def test_eight_threads_leave_the_bits_of_one(switching, allocator):
     """Thousands of small passes over few structures: each thread meets programs that others made."""
     count = 3_000 if allocator == "ggml" else 600
-    expected = [gradients(number, allocator) for number in range(600)]  # data are drawn anew for each pass, from 600 seeds
+    expected = [
+        gradients(number, allocator) for number in range(600)
+    ]  # data are drawn anew for each pass, from 600 seeds
     engine.clear()
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda number: gradients(number % 600, allocator), range(count), chunksize=7))
