@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.cure.room import all_lasting
+from allocsim.cure.room import lasting, programs_under
 from allocsim.model import OWN, Bools, Document, Plan
 from allocsim.model.layout import LIMIT, Int64s
 
@@ -95,16 +95,13 @@ def _own(plan: Plan) -> Bools:
 
 def _sizes(document: Document) -> list[Int64s]:
     """For each plan the bytes that a buffer needs in any program that the plan is used for."""
-    used = {id(plan): {id(plan.program): plan.program} for plan in document.plans}
-    for run in document.runs:
-        used[id(run.plan)][id(run.program)] = run.program
     return [
         np.max(
-            [program.buffers.nbytes_high for program in used[id(plan)].values()]
+            [program.buffers.nbytes_high for program in (plan.program, *under)]
             + ([] if plan.problem is None else [plan.problem.nbytes]),
             axis=0,
         )
-        for plan in document.plans
+        for plan, under in zip(document.plans, programs_under(document), strict=True)
     ]
 
 
@@ -137,7 +134,7 @@ def _lasting(document: Document) -> list[list[tuple[int, int]]]:
     found: dict[Hashable, list[tuple[int, int]]] = {}
     if document.session is None:
         return []
-    for index, (plan, lasts) in enumerate(zip(document.plans, all_lasting(document), strict=True)):
+    for index, (plan, lasts) in enumerate(zip(document.plans, lasting(document), strict=True)):
         buffers, own = plan.program.buffers, _own(plan)
         for buffer in np.flatnonzero(lasts & ~own).tolist():
             named = (

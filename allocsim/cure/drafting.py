@@ -166,8 +166,8 @@ def partners_at(room: Room, buffer: int) -> set[int]:
         & (room.offset < high)
         & (low < room.offset + room.nbytes)
         & (room.nbytes > 0)
+        & room.living(buffer)
     )
-    meets &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)
     meets[buffer] = False
     return set(np.flatnonzero(meets).tolist())
 

@@ -27,7 +27,7 @@ import numpy as np
 from allocsim.cure.changes import Change, Charges
 from allocsim.cure.drafting import Draft, place_of
 from allocsim.cure.mending import index_of_part, plans_of
-from allocsim.cure.room import Rigour, Room, first_free, lasting
+from allocsim.cure.room import Rigour, Room, first_free
 from allocsim.judge.violations import Violation
 from allocsim.model import Document
 
@@ -204,16 +204,15 @@ def _elsewhere(
     lasts, all they use.
     """
     index, buffer = slot
-    plan = document.plans[index]
-    always = bool(lasting(document, plan)[buffer])
+    arena = document.plans[index].program.buffers.arena[buffer]
     mine = {number for number, _ in body}
-    for number, other in enumerate(document.plans):
+    for number in range(len(document.plans)):
         if number in mine:
             continue
         room = rooms[number]
-        there = (room.arena == plan.program.buffers.arena[buffer]) & (room.nbytes > 0)
-        if not always:
-            there &= lasting(document, other)
+        there = (room.arena == arena) & (room.nbytes > 0)
+        if not rooms[index].lasts[buffer]:
+            there &= room.lasts
         low = room.offset[there]
         yield from zip(low.tolist(), (low + room.nbytes[there]).tolist(), strict=True)
 
@@ -221,8 +220,7 @@ def _elsewhere(
 def _neighbours(room: Room, buffer: int) -> list[int]:
     """Return the slots of a buffer's arena that need bytes with it, nearest in size first."""
     arena = room.plan.program.buffers.arena[buffer]
-    near = (room.arena == arena) & (room.nbytes > 0)
-    near &= (room.start < room.stop[buffer]) & (room.start[buffer] < room.stop)
+    near = (room.arena == arena) & (room.nbytes > 0) & room.living(buffer)
     near[buffer] = False
     size = int(room.nbytes[buffer])
     found = sorted(np.flatnonzero(near).tolist(), key=lambda b: (abs(int(room.nbytes[b]) - size), int(room.first[b])))

@@ -4,11 +4,12 @@ first accessed.
 What this module does not see: bytes and plans.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 
-from allocsim.model import Document, Plan, Program
+from allocsim.model import Program
 from allocsim.model.layout import Int64s
 
 
@@ -28,14 +29,12 @@ def ranks(program: Program) -> Int64s:
     return found
 
 
-def ranks_of(document: Document, plan: Plan) -> Int64s:
+def ranks_of(program: Program, others: Iterable[Program]) -> Int64s:
     """Return the order of a plan's buffers: int64 (buffers,), by its own program and, for those
-    that this never accesses, by the others that run under it, in the order of the runs.
-
-    O(accesses + runs).
+    that this never accesses, by the others that run under it, in the order given. O(accesses).
     """
-    programs = {id(one): one for one in (plan.program, *(run.program for run in document.runs if run.plan is plan))}
+    programs = dict.fromkeys((program, *others))
     if len(programs) == 1:
-        return ranks(plan.program)
-    rows = np.stack([ranks(program) for program in programs.values()], axis=1)
+        return ranks(program)
+    rows = np.stack([ranks(one) for one in programs], axis=1)
     return np.unique(rows, axis=0, return_inverse=True)[1].ravel()

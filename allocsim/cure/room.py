@@ -16,7 +16,7 @@ Complexity: O(buffers) for each buffer moved.
 What this module does not see: why a buffer moves.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from allocsim.cure.ranks import ranks_of
 from allocsim.liveness import lifetimes
-from allocsim.model import Bools, Document, Plan, Run
+from allocsim.model import Bools, Document, Plan, Program
 from allocsim.model.assignment import ends_of, highest
 from allocsim.model.layout import LIMIT, Int64s
 
@@ -54,11 +54,8 @@ class Room:
     """(arena, low, high) of bytes that other plans keep from run to run."""
     ends: tuple[int, ...]
     """For each arena, the highest end of any slot of any plan."""
-
-    @classmethod
-    def of(cls, document: Document, plan: Plan) -> "Room":
-        """Return the room of a plan of a document."""
-        return _room(_Around.of(document), plan)
+    lasts: Bools
+    """Bool (buffers,): parameters, states, and what one run leaves for another."""
 
     def copy(self) -> "Room":
         """Return a room whose slots can be moved without moving these."""
@@ -101,9 +98,14 @@ class Room:
         """Return the ranges of an arena that settled buffers of this plan need beside one."""
         beside = settled & (self.arena == arena)
         if rigour is Rigour.LIVING:
-            beside = beside & (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
+            beside = beside & self.living(buffer)
         low, high = self.offset[beside], self.offset[beside] + self.nbytes[beside]
         return list(zip(low.tolist(), high.tolist(), strict=True))
+
+    def living(self, buffer: int) -> Bools:
+        """Bool (buffers,): those that live while one does, itself among them."""
+        mask: Bools = (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
+        return mask
 
     def capacity(self, arena: int) -> int:
         """Return how many bytes an arena has, `LIMIT` where nothing is said of it."""
@@ -127,29 +129,37 @@ def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
 
 def rooms_of(document: Document) -> dict[int, Room]:
     """Return the rooms of all plans of a document, by index."""
-    around = _Around.of(document)
-    return {index: _room(around, plan) for index, plan in enumerate(document.plans)}
+    plans, lasts = document.plans, lasting(document)
+    shared = document.session is not None and len(plans) > 1
+    kept = [_kept(*row) for row in zip(plans, lasts, strict=True)] if shared else []
+    found = [
+        ends_of(plan.program, plan.arena, plan.offset, np.maximum(plan.nbytes, plan.program.buffers.nbytes))
+        for plan in plans
+    ]
+    ends = tuple(map(max, zip(*found, strict=True)))
+    rooms = {}
+    for index, (plan, under, mine) in enumerate(zip(plans, programs_under(document), lasts, strict=True)):
+        foreign = tuple(row for other, rows in enumerate(kept) if other != index for row in rows)
+        rooms[index] = _room(plan, under, mine, foreign, ends)
+    return rooms
 
 
-def _room(around: "_Around", plan: Plan) -> Room:
-    document = around.document
-    programs = {id(run.program): run.program for run in around.runs.get(id(plan), ())} or {
-        id(plan.program): plan.program
-    }
-    end = max((len(program.ops) for program in programs.values()), default=0)
-    spans = [lifetimes(program) for program in programs.values()]
+def _room(
+    plan: Plan, under: Sequence[Program], lasts: Bools, foreign: tuple[tuple[int, int, int], ...], ends: tuple[int, ...]
+) -> Room:
+    programs = under or [plan.program]
+    end = max(len(program.ops) for program in programs)
+    spans = [lifetimes(program) for program in programs]
     start, stop = np.min([span[:, 0] for span in spans], axis=0), np.max([span[:, 1] for span in spans], axis=0)
     idle = stop <= start
-    nbytes = np.max([plan.nbytes, *(program.buffers.nbytes_high for program in programs.values())], axis=0)
+    nbytes = np.max([plan.nbytes, *(program.buffers.nbytes_high for program in programs)], axis=0)
     problem = plan.problem
     if problem is not None:
         start = np.where(idle, problem.start, np.minimum(start, problem.start))
         stop = np.maximum(stop, problem.stop)
         stop = np.where(problem.pinned, np.maximum(stop, end), stop)
         nbytes = np.maximum(nbytes, problem.nbytes)
-    always = _lasting(plan, around.runs.get(id(plan), ()))
-    if len(programs) > 1:
-        always[:] = True
+    always = lasts | (len(programs) > 1)
     start, stop = np.where(always, 0, start), np.where(always, LIMIT, stop)
     return Room(
         plan=plan,
@@ -158,67 +168,35 @@ def _room(around: "_Around", plan: Plan) -> Room:
         nbytes=nbytes.astype(np.int64),
         start=start.astype(np.int64),
         stop=stop.astype(np.int64),
-        first=ranks_of(document, plan),
-        foreign=tuple(row for other, rows in around.kept.items() if other != id(plan) for row in rows),
-        ends=around.ends,
+        first=ranks_of(plan.program, under),
+        foreign=foreign,
+        ends=ends,
+        lasts=lasts,
     )
 
 
-def lasting(document: Document, plan: Plan) -> Bools:
-    """Bool (buffers,): the buffers of a plan whose bytes outlast a run: parameters, states, and
-    what one run leaves for another.
+def _kept(plan: Plan, lasts: Bools) -> list[tuple[int, int, int]]:
+    """Return (arena, low, high) of the bytes that a plan keeps from run to run."""
+    rows = np.flatnonzero(lasts & plan.placed)
+    low = plan.offset[rows]
+    high = low + plan.program.buffers.nbytes[rows]
+    return list(zip(plan.arena[rows].tolist(), low.tolist(), high.tolist(), strict=True))
+
+
+def lasting(document: Document) -> list[Bools]:
+    """Return for each plan which of its buffers have bytes that outlast a run: parameters, states,
+    and what one run leaves for another, since an upload is left out.
     """
-    return _lasting(plan, [run for run in document.runs if run.plan is plan])
-
-
-def all_lasting(document: Document) -> list[Bools]:
-    """Return what lasts of each plan, in one pass over the runs."""
-    runs = _runs(document)
-    return [_lasting(plan, runs.get(id(plan), ())) for plan in document.plans]
-
-
-def _lasting(plan: Plan, runs: Iterable[Run]) -> Bools:
-    found: Bools = plan.program.buffers.persistent.copy()
-    for run in runs:
-        for step in run.skip:  # an upload that is left out
-            found[run.program.values.buffer[list(run.program.ops[step].results)]] = True
-    return found
-
-
-def _runs(document: Document) -> dict[int, list[Run]]:
-    found: dict[int, list[Run]] = {}
+    found: dict[int, Bools] = {id(plan): plan.program.buffers.persistent.copy() for plan in document.plans}
     for run in document.runs:
-        found.setdefault(id(run.plan), []).append(run)
-    return found
+        for step in run.skip:
+            found[id(run.plan)][run.program.values.buffer[list(run.program.ops[step].results)]] = True
+    return list(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What the rooms of a document have in common."""
-
-    document: Document
-    runs: dict[int, list[Run]]
-    """By the identity of their plan."""
-    kept: dict[int, list[tuple[int, int, int]]]
-    """The bytes that plans of a session keep from run to run: by the plan's identity."""
-    ends: tuple[int, ...]
-
-    @classmethod
-    def of(cls, document: Document) -> "_Around":
-        kept: dict[int, list[tuple[int, int, int]]] = {}
-        if document.session is not None and len(document.plans) > 1:
-            for plan, lasts in zip(document.plans, all_lasting(document), strict=True):
-                rows = np.flatnonzero(lasts & plan.placed)
-                low = plan.offset[rows]
-                high = low + plan.program.buffers.nbytes[rows]
-                kept[id(plan)] = list(zip(plan.arena[rows].tolist(), low.tolist(), high.tolist(), strict=True))
-        return cls(document, _runs(document), kept, _ends(document))
-
-
-def _ends(document: Document) -> tuple[int, ...]:
-    """Return each arena's highest end of any plan's slots, each at least its buffer's size."""
-    found = [
-        ends_of(plan.program, plan.arena, plan.offset, np.maximum(plan.nbytes, plan.program.buffers.nbytes))
-        for plan in document.plans
-    ]
-    return tuple(map(max, zip(*found, strict=True)))
+def programs_under(document: Document) -> list[list[Program]]:
+    """Return for each plan the programs that run under it, each once, in the order of the runs."""
+    found: dict[int, dict[int, Program]] = {id(plan): {} for plan in document.plans}
+    for run in document.runs:
+        found[id(run.plan)][id(run.program)] = run.program
+    return [list(programs.values()) for programs in found.values()]

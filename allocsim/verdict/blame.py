@@ -22,6 +22,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from allocsim.cure.changes import Change
+from allocsim.cure.mending import index_of_part
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, Plan, Problem
 from allocsim.model.layout import Int64s
@@ -92,7 +93,7 @@ def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], k
 
 def _stated(dossier: Dossier, pair: Pair, problem: Problem, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
     plan, (one, other) = dossier.document.plans[pair.plan], pair.buffers
-    index = dossier.problem_index(problem)
+    index = index_of_part(dossier.document.problems, problem)
     if not len(plan.program.ops):
         return SLOT
     short = _undersized(plan, (one, other), problem.nbytes)
@@ -122,7 +123,7 @@ def _false_lives(dossier: Dossier, pair: Pair, problem: Problem, late: Collectio
     if len(chosen) > 1 and chosen is not wrong:
         victims = [buffer for buffer in chosen if buffer in late]
         chosen = [victims[0] if victims else min(chosen, key=lambda buffer: real[buffer])]
-    index = dossier.problem_index(problem)
+    index = index_of_part(dossier.document.problems, problem)
     lives = [life_mend(dossier, index, buffer, _believed(problem, partner[buffer])) for buffer in chosen]
     return tuple(lives) or SLOT
 

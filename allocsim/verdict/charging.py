@@ -27,6 +27,7 @@ from typing import Final
 from allocsim.cure.changes import Change, Charges
 from allocsim.cure.defects import OPS, key_of
 from allocsim.cure.effort import SpentError
+from allocsim.cure.mending import index_of_part
 from allocsim.judge.fast import Violation
 from allocsim.model import Event
 from allocsim.verdict.blame import IN_PLACE, life_mend, pair_mend
@@ -202,7 +203,8 @@ def _slot_mend(dossier: Dossier, found: Found, v: Violation, index: int) -> Chan
     if strange and (v.kind, v.buffer) not in dossier.on_own_program(index):
         return Change(kind="stale", plan=v.plan, program=v.program)
     if plan.problem is not None and as_small_as_believed(dossier, v):
-        return Change(kind="size", problem=dossier.problem_index(plan.problem), buffer=v.buffer)
+        problem = index_of_part(dossier.document.problems, plan.problem)
+        return Change(kind="size", problem=problem, buffer=v.buffer)
     mends = [
         Change(kind="slot", plan=v.plan, buffer=buffer) for buffer in (v.buffer, v.other_buffer) if buffer is not None
     ]

@@ -19,6 +19,7 @@ from allocsim.cure.defects import Key, RuledJudge, key_of, listed
 from allocsim.cure.effort import Effort, steps_of_a_judgement
 from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
+from allocsim.cure.room import programs_under
 from allocsim.diagnostics import told
 from allocsim.judge.fast import KINDS, Report, Violation
 from allocsim.liveness import lifetimes
@@ -246,14 +247,10 @@ class Dossier:
 
     # look-ups -------------------------------------------------------------------------------------
 
-    def problem_index(self, problem: Problem) -> int:
-        """The place of a problem in the document."""
-        return next(index for index, one in enumerate(self.document.problems) if one is problem)
-
     @once
     def ranks(self, plan: int) -> Int64s:
         """An order of a plan's buffers that hangs on no numbering: int64 (buffers,)."""
-        return ranks_of(self.document, self.document.plans[plan])
+        return ranks_of(self.document.plans[plan].program, programs_under(self.document)[plan])
 
     def rank(self, plan: int, buffer: int) -> tuple[int, int]:
         """What orders slots of several plans."""

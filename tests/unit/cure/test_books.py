@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocsim.cure.drafting import apart_already, partners_at
 from allocsim.cure.mending import with_book
 from allocsim.cure.pricing import grown
-from allocsim.cure.room import Room
+from allocsim.cure.room import rooms_of
 from allocsim.model import Document, Event, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict.stream_order import StreamBook
@@ -81,7 +81,7 @@ def test_who_lies_over_whom_and_who_lies_apart(rows):
         b.buffer(f"b{number}", nbytes, alignment=1)
     planned = plan_of(b.build(), [row[0] for row in rows])
     room = replace(
-        Room.of(Document.of(planned), planned),
+        rooms_of(Document.of(planned))[0],
         start=np.array([row[2] for row in rows]),
         stop=np.array([row[2] + row[3] for row in rows]),
     )

@@ -10,7 +10,7 @@ from allocsim.cure import drafting, few
 from allocsim.cure.changes import Change
 from allocsim.cure.drafting import Draft, built, in_other_plans, meeting_in_place, replan
 from allocsim.cure.mending import edges_of, with_beliefs
-from allocsim.cure.room import Rigour, Room
+from allocsim.cure.room import Rigour, rooms_of
 from allocsim.cure.settling import settle
 from allocsim.judge.fast import Violation
 from allocsim.model import OWN, Document, Role, Run
@@ -135,7 +135,7 @@ def test_a_buffer_that_lasts_goes_to_the_lowest_bytes_that_are_free_in_all_its_p
     """In neither plan anything below 192 is free."""
     made = replace(KEPT, arenas=(replace(KEPT.arenas[0], capacity=capacity), *KEPT.arenas[1:]))
     document = Document.of(Run.of(plan(made, "s=0 x=64 a=128")), Run.of(plan(made, "s=0 x=128 a=0")))
-    rooms = {index: Room.of(document, one) for index, one in enumerate(document.plans)}
+    rooms = rooms_of(document)
     found = few.moves_of(document, rooms, [((0, S), (1, S))], [Rigour.EVERYBODY])
     assert [int(move.rooms[index].offset[S]) for move in found for index in (0, 1)] == [192, 192] * fits
 

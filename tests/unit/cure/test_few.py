@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from allocsim.cure import few
-from allocsim.cure.room import Rigour, Room
+from allocsim.cure.room import Rigour, rooms_of
 from allocsim.judge.fast import check
 from allocsim.model import Arena, Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
@@ -111,7 +111,7 @@ def test_a_taker_that_only_the_mended_belief_brings_to_light_moves_too():
 def test_what_was_told_where_to_lie_is_never_moved_by_the_search():
     made = program("x = host.write; a = f x; b = g x; c = h b a; host.read c")
     document = Document.of(plan(made, "x=128 a=0 b=0 c=64", belief(made, a=(1, 2), fixed={1: 0})))
-    rooms = {0: Room.of(document, document.plans[0])}
+    rooms = rooms_of(document)
     bodies = few.bodies_of(document, charges_in(causes_of(document)))
     assert ((0, 1),) not in bodies
     assert all(

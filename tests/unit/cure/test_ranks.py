@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from allocsim.cure.ranks import ranks, ranks_of
+from allocsim.cure.room import programs_under
 from allocsim.model import Document, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
@@ -25,8 +26,8 @@ def test_the_first_accessed_comes_first_and_those_never_accessed_last():
 def test_those_that_a_plan_s_own_program_never_accesses_are_ordered_by_the_others_that_run_under_it():
     own, other = touching(1), touching(2, 0)
     plan = plan_of(own, [0, 4, 8])
-    alone = Document.of(plan)
-    assert ranks_of(alone, plan)[0] == ranks_of(alone, plan)[2]
-    both = replace(alone, programs=(own, other), session=(Run(plan=plan, program=other),))
-    found = ranks_of(both, plan)
+    alone = ranks_of(own, programs_under(Document.of(plan))[0])
+    assert alone[0] == alone[2]
+    both = replace(Document.of(plan), programs=(own, other), session=(Run(plan=plan, program=other),))
+    found = ranks_of(own, programs_under(both)[0])
     assert found[1] < found[2] < found[0]
