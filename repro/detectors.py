@@ -12,13 +12,13 @@ What this module does not see: what the evidence means (`allocsim.verdict`).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from allocsim.allocators.planner import Allocator
-from allocsim.cure import CURABLE, STEPS, Cure, cure_of
-from allocsim.cure.effort import Effort
+from allocsim.cure import CURABLE, Cure, CureSearch
 from allocsim.model import Plan
 from allocsim.p_sanitizer import Incident
 from allocsim.programs.streams import preferring
@@ -107,7 +107,8 @@ def _cure(
     verdict = judge(evidence, cures=False)
     chosen = [cause for cause in verdict.causes if cause.change.kind in CURABLE]
     planner = experiment.planner if isinstance(experiment.planner, Allocator) else None
-    found = cure_of(evidence.document, charges_in(chosen), verdict.report, planner=planner)
+    search = partial(CureSearch, document=evidence.document, report=verdict.report, planner=planner)
+    found = search(asked=charges_in(chosen)).found()
     if found is None:
         return None, None
     target = train(workload, plans["reference"], horizon, name="cure: reference", progress=progress)
@@ -122,10 +123,10 @@ def _cure(
     minimal = len(chosen) <= LEFT_OUT
     for left_out in chosen if minimal and len(chosen) > 1 else ():
         fewer = charges_in(cause for cause in chosen if cause is not left_out)
-        effort, others = Effort(STEPS), charges_in([left_out])
-        made = cure_of(evidence.document, fewer, verdict.report, others=others, planner=planner, effort=effort)
+        others = search(asked=fewer, others=charges_in([left_out]))
+        made = others.found()
         trials += 1
-        minimal &= not effort.cut and (made is None or not right(made))
+        minimal &= not others.effort.cut and (made is None or not right(made))
     record = CureRecord(
         elements=found.words,
         nbytes=found.nbytes,

@@ -1,7 +1,9 @@
 """The cure: for a chosen set of changes, what makes their violations vanish and adds none, and what
 it costs.
 
-    found = cure_of(document, asked, report)        # asked: changes, each with the violations it explains
+    found = CureSearch(document=document, asked=asked, report=report).found()
+
+`asked` are changes, each with the violations that it explains.
 
 What is changed: beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads,
 and pairs that are unsafe for a kernel (`allocsim.cure.changes`). Of a plan, only the slots move
@@ -32,7 +34,7 @@ What this module does not see: classes and parties, kernels and numbers (`repro.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, TypeVar
 
@@ -43,8 +45,8 @@ from allocsim.cure.apart import all_apart
 from allocsim.cure.changes import MADE, UNSAFE_PAIR, Change, Charges
 from allocsim.cure.cured import Cure, words_of
 from allocsim.cure.defects import Key, RuledJudge, key_of, keys_of, listed
-from allocsim.cure.drafting import Draft, built, meeting_in_place, peak_of, place_of, replan, waited_for
-from allocsim.cure.effort import Effort, SpentError, steps_of_a_judgement, steps_of_a_move
+from allocsim.cure.drafting import Draft, built, over_operands, peak_of, place_of, replan, waited_for
+from allocsim.cure.effort import Effort, SpentError, steps_of_a_move
 from allocsim.cure.few import FEW, SlotMove, bodies_of, double_moves_of, drafted, give_full_sizes, moved_off, moves_of
 from allocsim.cure.mending import with_beliefs, with_more_waits, with_uploads
 from allocsim.cure.pairs import without_positions
@@ -79,77 +81,72 @@ LEAST, MOST = 4, 12
 """Moves that are judged at least and at most, whatever that work."""
 
 
-def cure_of(
-    document: Document,
-    asked: Charges,
-    report: Report,
-    *,
-    others: Charges | None = None,
-    planner: Allocator | None = None,
-    anew: bool = True,
-    judged: RuledJudge = listed,
-    effort: Effort | None = None,
-) -> Cure | None:
-    """Return a cure of what is asked for, None where one change of it cannot be made here or none
-    was found that the judge bears out.
-
-    Args:
-        document: what is wrong.
-        asked: changes to be made, each with what is to vanish; all of a kind in `CURABLE`.
-        report: what the judge says of `document`.
-        others: changes not to be made; what they explain as well may stay.
-        planner: who plans anew, whoever made the plans; by default whoever did, where that is one
-            of ours.
-        anew: whether the mended beliefs are planned anew at all.
-        judged: the judge, with the rules by which `report` was made.
-        effort: the steps that may be taken; by default `STEPS`.
+@dataclass(kw_only=True)
+class CureSearch:
+    """A search for the cheapest cure of what is asked for: what it is made from, and how far it
+    came.
     """
-    if not asked or any(change.kind not in CURABLE for change in asked):
-        return None
-    if report.count > len(report.violations):
-        return None  # what is not listed could not be told from what is new
-    search = partial(_Search, document, asked, report, others or {}, planner, anew=anew, judged=judged)
-    search = partial(search, effort=effort or Effort(STEPS))
-    found = search(by_wait=True).solve()
-    if found is None or not any(change.kind == "wait" and change.plan is not None for change in asked):
-        return found
-    return replace(found, alternative=search(by_wait=False).solve())
 
+    document: Document
+    """What is wrong."""
+    asked: Charges
+    """Changes to be made, each with what is to vanish."""
+    report: Report
+    """What the judge says of `document`."""
+    others: Charges = field(default_factory=dict)
+    """Changes not to be made; what they explain as well may stay."""
+    planner: Allocator | None = None
+    """Who plans anew, whoever made the plans; None: whoever did, where that is one of ours."""
+    anew: bool = True
+    """Whether the mended beliefs are planned anew at all."""
+    judge: RuledJudge = listed
+    """The judge, with the rules by which `report` was made."""
+    effort: Effort = field(default_factory=partial(Effort, STEPS))
+    by_wait: bool = True
+    """Whether waits cure races over reuse."""
+    trials: int = field(default=0, init=False)
+    """Documents judged."""
+    best: Cure | None = field(default=None, init=False)
+    """The cheapest cure so far."""
 
-class _Search:
-    """What is to be cured, what the judge said of it, and whether waits cure races over reuse."""
+    def found(self) -> Cure | None:
+        """Return the cure; None where a change cannot be made here, or none was found that the
+        judge bears out.
+        """
+        if not self.asked or any(change.kind not in CURABLE for change in self.asked):
+            return None
+        if self.report.count > len(self.report.violations):
+            return None  # what is not listed could not be told from what is new
+        try:
+            found = self._cheapest()
+        except SpentError:
+            found = None if self.best is None else replace(self.best, trials=self.trials, cut=True)
+        by_wait = self.by_wait and any(change.kind == "wait" and change.plan is not None for change in self.asked)
+        if found is None or not by_wait:
+            return found
+        return replace(found, alternative=replace(self, by_wait=False).found())
 
-    def __init__(
-        self,
-        document: Document,
-        asked: Charges,
-        report: Report,
-        others: Charges,
-        planner: Allocator | None,
-        *,
-        anew: bool,
-        judged: RuledJudge,
-        by_wait: bool,
-        effort: Effort,
-    ) -> None:
-        self.document, self.asked = document, asked
-        self.before = keys_of(report.violations)
-        kept = keys_of(v for violations in others.values() for v in violations)
-        self.gone = keys_of(v for violations in asked.values() for v in violations) - kept
-        self.trials = 0
-        self.effort, self.best = effort, None  # type: tuple[Effort, Cure | None]
-        self.planner, self.anew, self.judge, self.by_wait = planner, anew, judged, by_wait
-        work = sum(len(run.program.ops) for run in document.runs) + len(report.violations)
-        self.tried = min(max(WORK // max(work, 1), LEAST), MOST)
-        self.price = steps_of_a_move(document)
-        self.peak = sum(plan.peak_bytes for plan in document.plans)
+    @cached_property
+    def gone(self) -> frozenset[Key]:
+        """What is to vanish."""
+        asked, kept = (keys_of(v for rows in charges.values() for v in rows) for charges in (self.asked, self.others))
+        return asked - kept
+
+    @cached_property
+    def before(self) -> frozenset[Key]:
+        """What was wrong before."""
+        return keys_of(self.report.violations)
+
+    @cached_property
+    def tried(self) -> int:
+        """How many moves are judged at most."""
+        work = sum(len(run.program.ops) for run in self.document.runs) + len(self.report.violations)
+        return min(max(WORK // max(work, 1), LEAST), MOST)
 
     def judged(self, document: Document) -> Report:
         """Judge a mended document, and count it; SpentError where no step is left."""
-        self.effort.begin(steps_of_a_judgement(document))
+        report = self.effort.judged(self.judge, document)
         self.trials += 1
-        report = self.judge(document, sizes=False)
-        self.effort.take(steps_of_a_judgement(document, report))
         return report
 
     def holds(self, document: Document) -> bool:
@@ -163,29 +160,23 @@ class _Search:
         report = self.judged(document)
         return report.count == len(report.violations) and not keys_of(report.violations) & gone
 
-    def solve(self) -> Cure | None:
-        """Return the cheapest cure found before the steps are spent."""
-        try:
-            return self._cheapest()
-        except SpentError:
-            return None if self.best is None else replace(self.best, trials=self.trials, cut=True)
-
     def _cheapest(self) -> Cure | None:
         """Return the cheapest cure; `best` is one at any time, where any is known."""
         self.best = self._amended()
-        self.best = found = self._by_few(self.best) or self.best
+        self._by_few()
         anew = self._anew()
-        if found is None:
-            self.best = found = self._with_all_apart()
-        elif self._pin_all is not None and found.nbytes > self._pin_all:
+        if self.best is None:
+            self.best = self._with_all_apart()
+        elif self._pin_all is not None and self.best.nbytes > self._pin_all:
             apart = self._with_all_apart()
-            best = found if apart is None or found.nbytes <= apart.nbytes else apart
-            self.best = found = replace(best, pin_all_bytes=None if apart is None else apart.pin_all_bytes)
-        if anew is not None:
+            cheaper = self.best if apart is None or self.best.nbytes <= apart.nbytes else apart
+            self.best = replace(cheaper, pin_all_bytes=None if apart is None else apart.pin_all_bytes)
+        found = self.best
+        if found is not None and anew is not None:
             draft, mended, right = anew
-            found = None if found is None else replace(found, planned_anew=right)
             if right and self.planner is not None:
-                found = replace(self._cure(draft, mended, self.planner.name), planned_anew=True)
+                found = self._cure(draft, mended, self.planner.name)
+            found = replace(found, planned_anew=right)
         return None if found is None else replace(found, minimal=self._minimal(found), trials=self.trials)
 
     def _amended(self) -> Cure | None:
@@ -194,64 +185,59 @@ class _Search:
             draft = self._draft(self.asked, rigour)
             if draft is None or not draft.changes:
                 continue
-            mended = built(draft)
-            if self.holds(mended):
-                return self._cure(draft, mended, "amended")
-            if rigour is not Rigour.LIVING:
-                continue
-            new = [v for v in self.judged(mended).violations if key_of(v) not in self.before]
-            if moved_off(draft, new, rigour) or waited_for(draft, new):
-                mended = built(draft)
-                if self.holds(mended):
-                    return self._cure(draft, mended, "amended")
+            found = self._borne_out(draft)
+            if found is None and rigour is Rigour.LIVING:
+                new = [v for v in self.judged(built(draft)).violations if key_of(v) not in self.before]
+                if moved_off(draft, new, rigour) or waited_for(draft, new):
+                    found = self._borne_out(draft)
+            if found is not None:
+                return found
         return None
 
-    def _by_few(self, found: Cure | None) -> Cure | None:
-        """Return a cure that moves one slot or two and costs less than the one found.
-
-        Less is fewer bytes, or as many and fewer slots moved. None where no such cure was found.
+    def _by_few(self) -> None:
+        """Look for a cure that moves one slot or two and costs less than the best: fewer bytes, or
+        as many and fewer slots moved.
         """
         known = all(change.kind in FEW and violations for change, violations in self.asked.items())
-        if not known or (found is not None and found.nbytes <= 0 and len(found.moved) <= 1):
-            return None
-        base = self._draft(self.asked)
+        least = self.best is not None and self.best.nbytes <= 0 and len(self.best.moved) <= 1
+        base = self._draft(self.asked) if known and not least else None
         if base is None:
-            return None
+            return
         give_full_sizes(base, self.asked)
         bodies, rigours = bodies_of(base.document, self.asked), self._rigours(self.asked)
-        best = self._first(base, moves_of(base.document, base.rooms, bodies, rigours), found)
-        self.best = less = best or found
-        if less is None or less.nbytes > 0:
-            best = self._first(base, double_moves_of(base.document, base.rooms, bodies, rigours[0]), less) or best
-        self.best = less = best or found
-        if (less is None or less.nbytes > 0) and 1 < len(self.asked) <= IN_TURN:
+        self._first(base, moves_of(base.document, base.rooms, bodies, rigours))
+        if self._may_cost_less():
+            self._first(base, double_moves_of(base.document, base.rooms, bodies, rigours[0]))
+        if self._may_cost_less() and 1 < len(self.asked) <= IN_TURN:
             turned = self._in_turn(base)
-            if turned is not None and (less is None or turned.nbytes < less.nbytes):
-                return turned
-        return best
+            if turned is not None and (self.best is None or turned.nbytes < self.best.nbytes):
+                self.best = turned
+
+    def _may_cost_less(self) -> bool:
+        return self.best is None or self.best.nbytes > 0
 
     def _rigours(self, asked: Iterable[Change]) -> tuple[Rigour, ...]:
         """Return whom a slot avoids: everybody where streams have no common time."""
         ordered = not self.by_wait and any(change.kind == "wait" for change in asked)
         return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
 
-    def _first(self, base: Draft, moves: Sequence[SlotMove], than: Cure | None) -> Cure | None:
-        """Return the first move that cures and costs less than a cure, of as many as are tried."""
-        limit = None if than is None else (than.nbytes, len(than.moved))
-        tried = 0
+    def _first(self, base: Draft, moves: Sequence[SlotMove]) -> None:
+        """Take the first move that cures and costs less than the best, of as many as are tried."""
+        peak, price, tried = sum(plan.peak_bytes for plan in self.document.plans), steps_of_a_move(self.document), 0
         for move in moves:
             self.effort.begin()
-            self.effort.take(self.price)
+            self.effort.take(price)
             draft = drafted(base, move, self.asked)
-            if limit is not None and (peak_of(draft) - self.peak, len(move.moved)) >= limit:
+            costs = peak_of(draft) - peak, len(move.moved)
+            if self.best is not None and costs >= (self.best.nbytes, len(self.best.moved)):
                 continue
-            if tried >= self.tried:
-                return None
+            if tried == self.tried:
+                return
             tried += 1
-            mended = built(draft)
-            if self.holds(mended):
-                return self._cure(draft, mended, "amended")
-        return None
+            found = self._borne_out(draft)
+            if found is not None:
+                self.best = found
+                return
 
     def _in_turn(self, base: Draft) -> Cure | None:
         """Return a cure that makes the changes one after another, each by the cheapest move of one
@@ -272,8 +258,7 @@ class _Search:
             if made is None:
                 return None
             draft = made
-        mended = built(draft)
-        return self._cure(draft, mended, "amended") if draft.changes and self.holds(mended) else None
+        return self._borne_out(draft) if draft.changes else None
 
     def _minimal(self, found: Cure) -> bool:
         """Whether leaving out any change brings a violation back."""
@@ -308,6 +293,11 @@ class _Search:
         for index, buffer, change in draft.told:
             draft.changes[place_of(draft, index, buffer, keeps=change.kind == "state")] = None
         return draft
+
+    def _borne_out(self, draft: Draft, placement: str = "amended") -> Cure | None:
+        """Return the cure that a draft is, if the judge bears it out."""
+        mended = built(draft)
+        return self._cure(draft, mended, placement) if self.holds(mended) else None
 
     def _cure(self, draft: Draft, mended: Document, placement: str) -> Cure:
         """Return the cure that a draft is, with its price."""
@@ -350,11 +340,8 @@ class _Search:
         if not all(replan(draft, change) for change in self.asked if change.kind == "stale"):
             return None
         draft.changes |= dict.fromkeys(self._spared())
-        mended = built(draft)
-        if not self.holds(mended):
-            return None
-        made = self._cure(draft, mended, "apart")
-        return replace(made, pin_all_bytes=max(made.nbytes, 0))
+        made = self._borne_out(draft, "apart")
+        return None if made is None else replace(made, pin_all_bytes=max(made.nbytes, 0))
 
     def _spared(self) -> list[Change]:
         """Return the pairs of positions that are forbidden to kinds of op."""
@@ -382,8 +369,11 @@ class _Search:
         except AllocsimError:
             return None
         mended = draft.document.with_parts(plans=plans)
-        meeting = (pair for plan in mended.plans for one in spared for pair in meeting_in_place(plan, one))
-        return draft, mended, self.holds(mended) and all(operand == result for operand, result in meeting)
+        return (
+            draft,
+            mended,
+            self.holds(mended) and not any(over_operands(plan, one) for plan in plans for one in spared),
+        )
 
 
 def minimise(elements: Sequence[Part], cures: Callable[[tuple[Part, ...]], bool]) -> tuple[Part, ...]:
@@ -410,4 +400,4 @@ def minimise(elements: Sequence[Part], cures: Callable[[tuple[Part, ...]], bool]
     return current
 
 
-__all__ = ["CURABLE", "STEPS", "Cure", "cure_of", "minimise"]
+__all__ = ["CURABLE", "STEPS", "Cure", "CureSearch", "minimise"]

@@ -5,7 +5,7 @@ is right.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -132,23 +132,23 @@ def replan(draft: Draft, change: Change) -> bool:
     return True
 
 
-def meeting_in_place(plan: Plan, unsafe: Change) -> Iterator[tuple[int, int]]:
-    """Yield (operand's, result's buffer) of ops of a kind that begin at one address."""
+def over_operands(plan: Plan, unsafe: Change) -> set[int]:
+    """Return the buffers of results that a plan lays over the buffer of an operand, where a kind of
+    op is unsafe for that: those that begin at one address.
+    """
     program = plan.program
     ops, values = program.ops, program.values
-    assert unsafe.op_kind is not None
-    assert unsafe.operand is not None
-    assert unsafe.result is not None
-    for step in np.flatnonzero(ops.is_kind(unsafe.op_kind)).tolist():
-        op = ops[step]
-        if unsafe.operand >= len(op.operands) or unsafe.result >= len(op.results):
-            continue
-        operand, result = op.operands[unsafe.operand], op.results[unsafe.result]
-        one, other = int(values.buffer[operand]), int(values.buffer[result])
-        same = plan.placed[one] and plan.placed[other] and plan.arena[one] == plan.arena[other]
-        address = plan.offset[[one, other]] + values.offset[[operand, result]]
-        if one == other or (same and address[0] == address[1]):
-            yield one, other
+    found = set()
+    for step in np.flatnonzero(ops.is_kind(unsafe.op_kind or "")).tolist():
+        operands, results = ops[step].operands, ops[step].results
+        if (unsafe.operand or 0) < len(operands) and (unsafe.result or 0) < len(results):
+            pair = [operands[unsafe.operand or 0], results[unsafe.result or 0]]
+            homes = values.buffer[pair]
+            address = plan.offset[homes] + values.offset[pair]
+            same = plan.placed[homes].all() and plan.arena[homes[0]] == plan.arena[homes[1]]
+            if homes[0] != homes[1] and same and address[0] == address[1]:
+                found.add(int(homes[1]))
+    return found
 
 
 def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Change:

@@ -10,6 +10,7 @@ What this module does not see: what is searched.
 from dataclasses import dataclass
 from typing import Final
 
+from allocsim.cure.defects import RuledJudge
 from allocsim.judge.violations import Report
 from allocsim.model import Document, Program
 
@@ -64,6 +65,13 @@ class Effort:
     def take(self, steps: int) -> None:
         """Count steps; what was begun is ended, whatever it takes."""
         self.spent += steps
+
+    def judged(self, judge: RuledJudge, document: Document) -> Report:
+        """Judge a document in counted steps; SpentError where no step is left for it."""
+        self.begin(steps_of_a_judgement(document))
+        report = judge(document, sizes=False)
+        self.take(steps_of_a_judgement(document, report))
+        return report
 
 
 def steps_of_a_judgement(document: Document, report: Report | None = None) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allocsim.cure.changes import UNSAFE_PAIR, Change
-from allocsim.cure.drafting import Draft, apart_already, in_other_plans, meeting_in_place, partners_at, replan
+from allocsim.cure.drafting import Draft, apart_already, in_other_plans, over_operands, partners_at, replan
 from allocsim.cure.mending import edges_of, index_of_part, plans_of
 from allocsim.cure.room import Rigour, Room
 from allocsim.judge.violations import Violation
@@ -154,7 +154,7 @@ def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
 def _denied(draft: Draft, change: Change, rigour: Rigour) -> bool:
     """Part every operand and result of a kind of op that lie at one address by plan."""
     for index, plan in enumerate(draft.document.plans):
-        recipients = {result for operand, result in meeting_in_place(plan, change) if operand != result}
+        recipients = over_operands(plan, change)
         if recipients and not draft.rooms[index].move(recipients, rigour):
             return False
         draft.moved[index] |= recipients

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocsim.allocators.planner import Allocator
-from allocsim.cure import CURABLE, STEPS, Cure, cure_of
+from allocsim.cure import CURABLE, STEPS, Cure, CureSearch
 from allocsim.cure.changes import Change, Charges
 from allocsim.cure.defects import Key, key_of
 from allocsim.cure.effort import Effort
@@ -198,13 +198,13 @@ def _cure(
 ) -> Cure | None:
     taken = {id(cause) for cause in chosen}
     near = {id(one): one for cause in chosen for v in cause.violations for one in sharing[key_of(v)]}
-    return cure_of(
-        dossier.document,
-        charges_in(chosen),
-        dossier.report,
+    return CureSearch(
+        document=dossier.document,
+        asked=charges_in(chosen),
+        report=dossier.report,
         others=charges_in(cause for at, cause in near.items() if at not in taken),
         planner=planner,
         anew=anew,
-        judged=dossier.judged,
-        effort=effort,
-    )
+        judge=dossier.judged,
+        effort=effort or Effort(STEPS),
+    ).found()

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.cure.defects import Key, RuledJudge, key_of, listed
-from allocsim.cure.effort import Effort, steps_of_a_judgement
+from allocsim.cure.effort import Effort
 from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
 from allocsim.cure.room import programs_under
@@ -169,13 +169,6 @@ class Dossier:
 
     # what the judge says of a document mended -----------------------------------------------------
 
-    def _asked(self, document: Document) -> Report:
-        """Judge a document for one question of many, in counted steps."""
-        self.effort.begin(steps_of_a_judgement(document))
-        report = self.judged(document, sizes=False)
-        self.effort.take(steps_of_a_judgement(document, report))
-        return report
-
     def _judged(self, document: Document) -> frozenset[Key]:
         return frozenset(key_of(v) for v in self.judged(document, sizes=False).violations)
 
@@ -191,7 +184,8 @@ class Dossier:
         old = self.document.plans[plan]
         arena = old.arena.copy()
         arena[buffer] = OWN
-        return frozenset(map(key_of, self._asked(self._with_plans({plan: replace(old, arena=arena)})).violations))
+        mended = self._with_plans({plan: replace(old, arena=arena)})
+        return frozenset(map(key_of, self.effort.judged(self.judged, mended).violations))
 
     def _with_plans(self, changed: Mapping[int, Plan]) -> Document:
         """Return the document with some of its plans, by index, in place of its own."""
@@ -242,7 +236,7 @@ class Dossier:
     @once
     def _alone(self, plan: Plan, program: Program, skip: tuple[int, ...], buffers: frozenset[int]) -> frozenset[Key]:
         run = Run(plan=_apart(plan, buffers), program=program, skip=skip)
-        report = self._asked(Document.of(run))
+        report = self.effort.judged(self.judged, Document.of(run))
         return frozenset((v.kind, v.op, v.value, v.buffer) for v in report.violations)
 
     # look-ups -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from allocsim.allocators import ALLOCATORS
 from allocsim.cure import drafting, few
 from allocsim.cure.changes import Change
-from allocsim.cure.drafting import Draft, built, in_other_plans, meeting_in_place, replan
+from allocsim.cure.drafting import Draft, built, in_other_plans, over_operands, replan
 from allocsim.cure.mending import edges_of, with_beliefs
 from allocsim.cure.room import Rigour, rooms_of
 from allocsim.cure.settling import settle
@@ -54,21 +54,21 @@ def kernel(operand=0, result=0, op_kind="g", kind="kernel"):
 @pytest.mark.parametrize(
     ("text", "slots", "mend", "met"),
     [
-        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(), [(1, 2)]),
-        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=96", kernel(), []),
-        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(op_kind="k"), []),
-        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(operand=1), []),
-        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(result=1), []),
-        ("x = host.write; a = f x; v:a = g! a; host.read v", "x=0 a=64", kernel(), [(1, 1)]),
-        ("x = host.write; a = f x; b = g x a; host.read b", "x=0 a=64 b=64", kernel(operand=1), [(1, 2)]),
-        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=own b=own", kernel(), []),
-        ("x = host.write; a = f x; b = e x; v:b[4@16] = g a; host.read v", "x=256 a=64 b=48", kernel(), [(1, 2)]),
-        ("x = host.write; a = f x; b = e x; v:b[4@16] = g a; host.read v", "x=256 a=64 b=80", kernel(), []),
-        ("x = host.write; a = f x; v:a[4@16] = view a; b = g v; host.read b", "x=256 a=64 b=80", kernel(), [(1, 2)]),
+        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(), {2}),
+        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=96", kernel(), set()),
+        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(op_kind="k"), set()),
+        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(operand=1), set()),
+        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=64 b=64", kernel(result=1), set()),
+        ("x = host.write; a = f x; v:a = g! a; host.read v", "x=0 a=64", kernel(), set()),
+        ("x = host.write; a = f x; b = g x a; host.read b", "x=0 a=64 b=64", kernel(operand=1), {2}),
+        ("x = host.write; a = f x; b = g a; host.read b", "x=0 a=own b=own", kernel(), set()),
+        ("x = host.write; a = f x; b = e x; v:b[4@16] = g a; host.read v", "x=256 a=64 b=48", kernel(), {2}),
+        ("x = host.write; a = f x; b = e x; v:b[4@16] = g a; host.read v", "x=256 a=64 b=80", kernel(), set()),
+        ("x = host.write; a = f x; v:a[4@16] = view a; b = g v; host.read b", "x=256 a=64 b=80", kernel(), {2}),
     ],
 )
-def test_who_meets_in_place_by_a_pair_of_positions(text, slots, mend, met):
-    assert list(meeting_in_place(plan(program(text), slots), mend)) == met
+def test_which_results_lie_over_an_operand_by_a_pair_of_positions(text, slots, mend, met):
+    assert over_operands(plan(program(text), slots), mend) == met
 
 
 def test_a_plan_made_anew_leaves_what_had_memory_of_its_own_there_and_places_the_rest(monkeypatch):
