@@ -26,34 +26,44 @@ from typing import Any, Final
 from allocsim.judge.violations import Violation
 from allocsim.model import GIVEN_BACK, Document, Program, Run
 
-PROPOSED: Final[dict[str, str]] = {
-    # kind: what is wrong, in one clause
-    "lifetime": "the planned lifetime of a buffer leaves out an access",
-    "pair": "a pair is believed to share that may not",
-    "pin": "nobody told the planner that the host reads a buffer",
-    "size": "the believed size of a buffer is too small",
-    "slot": "a slot lies where the belief does not allow it, or does not fit",
-    "address": "a buffer that lasts lies elsewhere than its content",
-    "stale": "the plan was made for another program",
-    "events": "the planner's own book contradicts itself",
-    "upload": "the host leaves out an upload that is needed",
-    "state": "a buffer is counted on from run to run that nobody keeps",
-    "late": "the host looks at an output after a later run",
-    "wait": "an op does not wait for another",
-    "runs": "a run does not wait for another whose memory it shares",
-    "unwritten": "the program reads bytes that nobody wrote",
-    "mutation": "the program reads a value after writing over it",
-    "in place": "the program mutates through a kernel that does not declare it",
-    "results": "the program gives two results of one op the same bytes",
-    "read only": "the program writes into a read-only buffer",
-    "bounds": "a value of the program reaches outside its buffer",
-    "kernel": "a kernel is wrong under an alias that it has to bear",
-    "promise": "the plan takes a kernel to be safe in place that nobody vouches for",
-    "twice": "a kernel is wrong where one buffer is given twice",
-    "misdeed": "a kernel reads or writes what it may not",
-    "unknown": "something was measured that nothing accounts for",
+
+def cells(table: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of a table in text."""
+    yield from ([cell.strip() for cell in row.split("|")] for row in table.strip().splitlines())
+
+
+PROPOSED: Final[dict[str, tuple[str, str]]] = {
+    kind: (wrong, mend)
+    for kind, wrong, mend in cells("""
+lifetime  | the planned lifetime of a buffer leaves out an access               | {life}
+pair      | a pair is believed to share that may not                            | do not let {other} take the place of {name}
+pin       | nobody told the planner that the host reads a buffer                | tell the planner that the host reads {name}
+size      | the believed size of a buffer is too small                          | believe all {nbytes} bytes of {name}
+slot      | a slot lies where the belief does not allow it, or does not fit     | place {name} where the beliefs hold and it fits
+address   | a buffer that lasts lies elsewhere than its content                 | keep {name} at the address where its content lies, and lay nothing else there
+stale     | the plan was made for another program                               | plan program {mend.program} ({made.name}) for itself
+events    | the planner's own book contradicts itself                           | give {name} out once and take it back once
+upload    | the host leaves out an upload that is needed                        | upload {results} before every run
+state     | a buffer is counted on from run to run that nobody keeps            | keep {name} from run to run
+late      | the host looks at an output after a later run                       | look at {name} before the next run, or copy it
+wait      | an op does not wait for another                                     | let {op} wait for {after}
+runs      | a run does not wait for another whose memory it shares              | let one run wait for the other, or give each memory of its own
+unwritten | the program reads bytes that nobody wrote                           | write {name} before it is read
+mutation  | the program reads a value after writing over it                     | read {name} before {op} writes over it, or let that write elsewhere
+in place  | the program mutates through a kernel that does not declare it       | let {op} write elsewhere, or declare that its kernel may write there
+results   | the program gives two results of one op the same bytes              | give the results of {op} bytes of their own
+read only | the program writes into a read-only buffer                          | write elsewhere than into {name}
+bounds    | a value of the program reaches outside its buffer                   | keep every value of {name} inside it
+kernel    | a kernel is wrong under an alias that it has to bear                | mend the kernel {whose}, or forbid its result {mend.result} over operand {mend.operand}
+promise   | the plan takes a kernel to be safe in place that nobody vouches for | forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}
+twice     | a kernel is wrong where one buffer is given twice                   | mend the kernel {whose}, or give it a copy for operand {mend.operand}
+misdeed   | a kernel reads or writes what it may not                            | mend the kernel {whose}
+unknown   | something was measured that nothing accounts for                    | not known
+""")
 }
-"""Kinds of change that a cause is charged with."""
+"""Kinds of change that a cause is charged with, each with what is wrong, in one clause, and the
+words for what would mend it (`allocsim.verdict.saying.mend_words`).
+"""
 
 MADE: Final[dict[str, tuple[str, str]]] = {
     # kind: its kind in JSON, and its fields there

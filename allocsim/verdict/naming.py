@@ -11,7 +11,7 @@ What this module does not see: how a violation came under its mend.
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from allocsim.cure.changes import Change
+from allocsim.cure.changes import Change, cells
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, HOST_WRITE, Role
 from allocsim.verdict.dossier import Dossier
@@ -268,12 +268,11 @@ def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]
 
 def _rows(table: str) -> tuple[NamingRow, ...]:
     """Return the rows of a table: kinds of change, class and party, a fact named here, evidence."""
-    found = []
-    for line in table.strip().splitlines():
-        mends, charge, fact, evidence = (cell.strip() for cell in line.split("|"))
-        class_, party = charge.split()
-        found.append(NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact or "always"]))
-    return tuple(found)
+    return tuple(
+        NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact or "always"])
+        for mends, charge, fact, evidence in cells(table)
+        for class_, party in [charge.split()]
+    )
 
 
 NAMES: Final = _rows("""

@@ -6,7 +6,7 @@ What this module does not see: how violations were charged and named.
 from collections.abc import Sequence
 from typing import Any
 
-from allocsim.cure.changes import Change, program_of
+from allocsim.cure.changes import PROPOSED, Change, program_of
 from allocsim.diagnostics import sentence
 from allocsim.diagnostics.document_facts import DocumentFacts
 from allocsim.judge.fast import Violation
@@ -81,39 +81,22 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
     program = program_of(mend, dossier.document)
     buffers, ops = program.buffers.names, program.ops
     name = "it" if mend.buffer is None else buffers[mend.buffer]
-    other = "it" if mend.other is None else buffers[mend.other]
 
     def op(step: int | None) -> str:
         return f"op {step} ({ops.called(step)})" if step is not None and 0 <= step < len(ops) else "an op"
 
-    if mend.kind == "lifetime":
-        return _lifetime_words(dossier, mend, program, name)
-    words = {
-        "pair": f"do not let {other} take the place of {name}",
-        "pin": f"tell the planner that the host reads {name}",
-        "size": f"believe all {'' if mend.buffer is None else program.buffers.nbytes[mend.buffer]} bytes of {name}",
-        "slot": f"place {name} where the beliefs hold and it fits",
-        "address": f"keep {name} at the address where its content lies, and lay nothing else there",
-        "stale": f"plan program {mend.program} ({program.name}) for itself",
-        "events": f"give {name} out once and take it back once",
-        "upload": f"upload {_results(program, mend.op)} before every run",
-        "state": f"keep {name} from run to run",
-        "late": f"look at {name} before the next run, or copy it",
-        "wait": f"let {op(mend.op)} wait for {op(mend.after)}",
-        "runs": "let one run wait for the other, or give each memory of its own",
-        "unwritten": f"write {name} before it is read",
-        "mutation": f"read {name} before {op(mend.op)} writes over it, or let that write elsewhere",
-        "in place": f"let {op(mend.op)} write elsewhere, or declare that its kernel may write there",
-        "results": f"give the results of {op(mend.op)} bytes of their own",
-        "read only": f"write elsewhere than into {name}",
-        "bounds": f"keep every value of {name} inside it",
-        "kernel": f"mend the kernel of {mend.op_kind}, or forbid its result {mend.result} over operand {mend.operand}",
-        "promise": f"forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}",
-        "twice": f"mend the kernel of {mend.op_kind}, or give it a copy for operand {mend.operand}",
-        "misdeed": f"mend the kernel of {mend.op_kind}" if mend.op_kind else "mend the kernel that did it",
-        "unknown": "not known",
-    }
-    return words[mend.kind]
+    return PROPOSED[mend.kind][1].format(
+        mend=mend,
+        made=program,
+        name=name,
+        other="it" if mend.other is None else buffers[mend.other],
+        nbytes="" if mend.buffer is None else program.buffers.nbytes[mend.buffer],
+        life=_lifetime_words(dossier, mend, program, name) if mend.kind == "lifetime" else "",
+        op=op(mend.op),
+        after=op(mend.after),
+        results=_results(program, mend.op),
+        whose=f"of {mend.op_kind}" if mend.op_kind else "that did it",
+    )
 
 
 def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str) -> str:

@@ -23,7 +23,11 @@ MEASURED = tuple({(row.mends, row.evidence): row for row in MEASURED_NAMES.value
 
 TABLES = {
     "classes": ["| class | in words |", "|---|---|", *(f"| {class_} | {words} |" for class_, words in CLASSES.items())],
-    "mends": ["| mend | what is wrong |", "|---|---|", *(f"| {mend} | {words} |" for mend, words in PROPOSED.items())],
+    "mends": [
+        "| mend | what is wrong |",
+        "|---|---|",
+        *(f"| {mend} | {wrong} |" for mend, (wrong, _) in PROPOSED.items()),
+    ],
     "names": list(lines(NAMES)),
     "measured names": list(lines(MEASURED)),
 }
