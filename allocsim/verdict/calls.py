@@ -19,7 +19,8 @@ What this module does not see: violations, plans and beliefs.
 from collections.abc import Mapping
 from typing import Final, TypeGuard
 
-from allocsim.model import VIEW, Program
+from allocsim.model import Program
+from allocsim.programs.access_steps import accesses
 
 Call = tuple[str | int, ...]
 
@@ -43,14 +44,9 @@ def homes(program: Program) -> Mapping[int, Call]:
         return {}
     written: dict[int, Call] = {}
     read: dict[int, Call] = {}
-    owner = program.values.buffer.tolist()
-    for op in program.ops:
-        if op.kind == VIEW:
-            continue
-        here = path.get(op.step, OUTERMOST)
-        for found, values in ((written, op.results), (read, op.operands)):
-            for buffer in {owner[value] for value in values}:
-                found[buffer] = _common(found.get(buffer, here), here)
+    for step, buffer, writes in zip(*(column.tolist() for column in accesses(program)), strict=True):
+        found, here = written if writes else read, path.get(step, OUTERMOST)
+        found[buffer] = _common(found.get(buffer, here), here)
     return {**read, **written}
 
 

@@ -18,10 +18,10 @@ What this module does not see: violations and beliefs; loops whose turns differ 
 one alone), and loops that are unrolled once.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from typing import Final
 
@@ -29,6 +29,7 @@ import numpy as np
 
 from allocsim.model import VIEW, Bools, Plan, Program
 from allocsim.model.layout import Int64s
+from allocsim.programs.access_steps import accesses
 from allocsim.verdict.calls import calls
 
 MAX_LOOPS: Final = 64
@@ -67,9 +68,9 @@ def loops(program: Program) -> tuple[CarriedLoop, ...]:
     repeated = [(steps, period) for steps in longest if (period := _period(words, made_by, steps))]
     if not repeated:
         return ()
-    accesses = _Accesses(program)
-    found = (_loop(accesses, _Body(steps, period)) for steps, period in repeated)
-    return tuple(loop for loop in found if loop.carries)
+    found = _Accesses(program)
+    made = (_loop(found, *one) for one in repeated)
+    return tuple(loop for loop in made if loop.carries)
 
 
 # turns --------------------------------------------------------------------------------------------
@@ -154,41 +155,31 @@ class _Accesses:
     """Reads of a program with the op that last wrote the buffer before, -1 for none, and moves."""
 
     def __init__(self, program: Program) -> None:
-        ops, home = program.ops, program.values.buffer.astype(np.int64)
-        self._program, self._alike = program, dict[tuple[int, int], bool]()
-        touching = ~ops.is_kind(VIEW)
-        self.step, self.buffer = _rows(touching, ops.operand_starts, home[ops.operands])
-        self.writer = _last_before(*_rows(touching, ops.result_starts, home[ops.results]), self.step, self.buffer)
-        width = np.diff(ops.operand_starts)
-        moving = touching & (program.same_ops | ((width == 1) & (np.diff(ops.result_starts) == 1)))
-        self.move_step = np.repeat(np.arange(len(ops)), width * moving)
-        chosen = np.repeat(moving, width)
-        self.sides = ops.operands[chosen], ops.results[np.repeat(moving, np.diff(ops.result_starts))]
-        self.homes = home[self.sides[0]], home[self.sides[1]]
+        step, buffer, writes = accesses(program)
+        self.step, self.buffer = step[~writes], buffer[~writes]
+        self.writer = _last_before(step[writes], buffer[writes], self.step, self.buffer)
+        ops, self._program, self._layout = program.ops, program, cache(partial(layout_of, program))
+        readers, writers = np.diff(ops.operand_starts), np.diff(ops.result_starts)
+        moving = ~ops.is_kind(VIEW) & (program.same_ops | ((readers == 1) & (writers == 1)))
+        self._moving = np.repeat(np.arange(len(ops)), readers * moving)
+        self._sides = ops.operands[np.repeat(moving, readers)], ops.results[np.repeat(moving, writers)]
 
     def moves(self, begin: int, end: int, carries: Collection[int]) -> Iterator[tuple[int, int, int]]:
         """Yield step and buffers of what ops of a stretch take over into a carry."""
-        source, target = self.homes
+        source, target = (self._program.values.buffer[side] for side in self._sides)
         there = np.zeros(len(self._program.buffers), dtype=np.bool_)
         there[list(carries)] = True
-        inside = (self.move_step >= begin) & (self.move_step < end) & there[target] & (source != target)
-        for row in np.flatnonzero(inside).tolist():
-            step = int(self.move_step[row])
-            if self._program.same_ops[step] or self._are_alike(int(self.sides[0][row]), int(self.sides[1][row])):
-                yield step, int(source[row]), int(target[row])
-
-    def _are_alike(self, one: int, other: int) -> bool:
-        if (one, other) not in self._alike:
-            values = self._program.values
-            self._alike[one, other] = values[one].same_layout(values[other])
-        return self._alike[one, other]
+        inside = (self._moving >= begin) & (self._moving < end) & there[target] & (source != target)
+        for step, one, other, home, taker in _columns(inside, self._moving, *self._sides, source, target):
+            if self._program.same_ops[step] or self._layout(one) == self._layout(other):
+                yield step, home, taker
 
 
-def _rows(touching: Bools, starts: Int64s, buffers: Int64s) -> tuple[Int64s, Int64s]:
-    """Return step and buffer of each access of one side."""
-    steps = np.repeat(np.arange(len(touching)), np.diff(starts))
-    kept = touching[steps]
-    return steps[kept], buffers[kept]
+def layout_of(program: Program, value: int) -> Hashable:
+    """Return what two values have in common exactly if they have the same layout."""
+    row = program.values[value]
+    strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
+    return row.shape, row.width, row.bit_offset, strides
 
 
 def _last_before(written_step: Int64s, written: Int64s, step: Int64s, buffer: Int64s) -> Int64s:
@@ -201,44 +192,27 @@ def _last_before(written_step: Int64s, written: Int64s, step: Int64s, buffer: In
     return found
 
 
-class _Body:
-    """The ops of a loop's body, turn for turn, and where the turns begin."""
-
-    def __init__(self, steps: Sequence[int], period: int) -> None:
-        self.steps, self._period = steps, period
-        self._place = {step: number for number, step in enumerate(steps)}
-        self.starts = [*steps[::period], steps[-1] + 1]
-
-    def turn(self, step: int) -> int:
-        """Return the turn of any op, from 1: 0 before the loop, the last and one after it."""
-        return bisect_right(self.starts, step)
-
-    def twins(self, step: int) -> Iterator[int]:
-        """Yield the same op of the turn before and of the turn after."""
-        number = self._place.get(step)
-        if number is not None:
-            around = (number - self._period, number + self._period)
-            yield from (self.steps[at] for at in around if 0 <= at < len(self.steps))
-
-
-def _loop(accesses: _Accesses, body: _Body) -> CarriedLoop:
-    begin, *_, end = body.starts
-    step, buffer, writer = accesses.step, accesses.buffer, accesses.writer
-    inside = np.isin(step, body.steps)
-    read: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    """Step of the body -> buffers that it reads, each with the op that wrote what is there."""
-    for at, *found in _columns(inside, step, buffer, writer):
-        read[at].add((found[0], found[1]))
-    starts = np.array(body.starts)
-    turn = np.searchsorted(starts, step, side="right")
-    across = (turn > 0) & (writer < starts[turn - 1]) & (inside | (writer >= begin))
-    carries = {
-        found[0]
-        for at, *found in _columns(across, step, buffer, writer)
-        if not any((found[0], found[1]) in read[twin] for twin in body.twins(at))
-    }
-    moves = (CarryMove(body.turn(at), *sides) for at, *sides in accesses.moves(begin, end, carries))
-    return CarriedLoop(frozenset(carries), tuple(moves))
+def _loop(found: _Accesses, steps: Sequence[int], period: int) -> CarriedLoop:
+    """Return the loop whose body has these ops, so many in a turn."""
+    starts = np.array([*steps[::period], steps[-1] + 1])
+    begin, end = int(starts[0]), int(starts[-1])
+    place = {step: number for number, step in enumerate(steps)}
+    columns = found.step, found.buffer, found.writer
+    inside = np.isin(found.step, steps)
+    read = {(place[at], *what) for at, *what in _columns(inside, *columns)}
+    turn = np.searchsorted(starts, found.step, side="right")  # from 1: 0 before the loop, one more behind it
+    across = (turn > 0) & (found.writer < starts[turn - 1]) & (inside | (found.writer >= begin))
+    carries = frozenset(
+        buffer
+        for at, buffer, writer in _columns(across, *columns)
+        if at not in place
+        or read.isdisjoint((place[at] + twin, buffer, writer) for twin in (-period, period))  # every turn reads it
+    )
+    moves = (
+        CarryMove(int(np.searchsorted(starts, at, side="right")), *homes)
+        for at, *homes in found.moves(begin, end, carries)
+    )
+    return CarriedLoop(carries, tuple(moves))
 
 
 def _columns(chosen: Bools, *columns: Int64s) -> Iterator[tuple[int, ...]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Bools, Program
 from allocsim.verdict.calls import Call, homes
-from allocsim.verdict.carries import CarriedLoop, loops
+from allocsim.verdict.carries import CarriedLoop, layout_of, loops
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class Doings:
             return True
         if len(op.operands) != 1 or len(op.results) != 1:
             return False
-        return _layout(self.program, op.operands[0]) == _layout(self.program, op.results[0])
+        return layout_of(self.program, op.operands[0]) == layout_of(self.program, op.results[0])
 
     def filled(self, buffer: int | None, skip: frozenset[int]) -> bool:
         """Whether the host lays some of a buffer, but for the ops of `skip`: then the rest of it is
@@ -177,7 +177,7 @@ class Doings:
         host lays, but for the ops of `skip`, and no op but `view` reads.
         """
         buffer = int(self.program.values.buffer[value])
-        laid = {_layout(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
+        laid = {layout_of(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
         return not laid.isdisjoint(self._unread_uploads(skip))
 
     @cached_property
@@ -194,16 +194,9 @@ class Doings:
     def _unread_uploads(self, skip: frozenset[int]) -> frozenset[Hashable]:
         producer = self.program.producer
         return frozenset(
-            _layout(self.program, value)
+            layout_of(self.program, value)
             for buffer, values in self._uploads.items()
             if buffer not in self._reads
             for value in values
             if int(producer[value]) not in skip
         )
-
-
-def _layout(program: Program, value: int) -> Hashable:
-    """Return what two values have in common exactly if they have the same layout."""
-    row = program.values[value]
-    strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
-    return row.shape, row.width, row.bit_offset, strides

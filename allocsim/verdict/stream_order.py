@@ -21,10 +21,9 @@ What this module does not see: who raced, classes and parties.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from allocsim.cure.waits import Ordered
-from allocsim.model import VIEW, Event, Plan, Program
+from allocsim.model import Event, Plan, Program
+from allocsim.programs.access_steps import accesses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class StreamBook:
     """Buffer -> place in the book at which it was first given out."""
     back: dict[int, int]
     """Buffer -> place in the book at which it was last taken back."""
-    uses: dict[int, tuple[int, ...]]
+    uses: dict[int, list[int]]
     """Buffer -> ops that touch it, in order of the list."""
     ordered: Ordered
 
@@ -51,7 +50,11 @@ class StreamBook:
                 given.setdefault(buffer, place)
             else:
                 back[buffer] = place
-        return cls(given=given, back=back, uses=_uses(program), ordered=Ordered.of(program))
+        uses: dict[int, list[int]] = {}
+        step, touched, _ = accesses(program)
+        for at, buffer in sorted(zip(step.tolist(), touched.tolist(), strict=True)):
+            uses.setdefault(buffer, []).append(at)
+        return cls(given=given, back=back, uses=uses, ordered=Ordered.of(program))
 
     def kept_rule(self, victim: int, taker: int) -> bool:
         """Whether the bytes of `victim` had come back, in the order of its own stream, when they
@@ -65,17 +68,3 @@ class StreamBook:
         stream = self.ordered.stream
         last = max(step for step in uses if stream[step] == stream[uses[0]])
         return self.ordered.before(last, taken[0])
-
-
-def _uses(program: Program) -> dict[int, tuple[int, ...]]:
-    ops, home = program.ops, program.values.buffer
-    found: dict[int, dict[int, None]] = {}
-    sides = ((ops.operands, ops.operand_starts), (ops.results, ops.result_starts))
-    steps = np.concatenate([np.repeat(np.arange(len(ops)), np.diff(starts)) for _, starts in sides])
-    buffers = np.concatenate([home[values] for values, _ in sides])
-    order = np.argsort(steps, kind="stable")
-    passing = ops.is_kind(VIEW)
-    for step, buffer in zip(steps[order].tolist(), buffers[order].tolist(), strict=True):
-        if not passing[step]:
-            found.setdefault(buffer, {})[step] = None
-    return {buffer: tuple(at) for buffer, at in found.items()}

@@ -132,6 +132,6 @@ def test_in_the_order_of_one_stream_the_rule_is_kept():
     assert book.kept_rule(A, C)
     assert not book.kept_rule(B, A)
     assert not book.kept_rule(A, B)  # b is made by the op that reads a
-    assert book.uses == {X: (0, 1), A: (1, 2), B: (2, 3), C: (3, 4)}
+    assert book.uses == {X: [0, 1], A: [1, 2], B: [2, 3], C: [3, 4]}
     assert StreamBook.of(plan(MADE, "", belief(MADE), events=np.array(BOOK)), MADE) is None
     assert StreamBook.of(plan(MADE, ""), MADE) is None

@@ -8,7 +8,6 @@ from encodings_2 import CARRY, carried, case, exchanged, permuted
 
 from allocsim import check, loads
 from allocsim.model import Document, Run
-from allocsim.model.tables import Value
 from allocsim.verdict import carries as carries_room
 from allocsim.verdict import judge
 from allocsim.verdict.carries import loops
@@ -300,15 +299,10 @@ def test_the_turns_of_a_loop_are_found_in_every_short_word():
             assert carries_room._least_period(words) == least
 
 
-def test_loops_within_loops_ask_of_two_values_once_whether_they_are_laid_out_alike(monkeypatch):
+def test_loops_within_loops_ask_of_a_value_once_how_it_is_laid_out(monkeypatch):
     """Each path that repeats is a loop over the same ops: what one found the others take."""
-    asked, alike = [], Value.same_layout
-
-    def same_layout(one, other):
-        asked.append((one.name, other.name))
-        return alike(one, other)
-
-    monkeypatch.setattr(Value, "same_layout", same_layout)
+    asked, real = [], carries_room.layout_of
+    monkeypatch.setattr(carries_room, "layout_of", lambda *of: asked.append(of[1]) or real(*of))
     turns = (
         f"@w{depth} a{n}{depth} = f {before}; @w{depth} b{n}{depth} = copy a{n}{depth}"
         for n in range(6)

@@ -125,7 +125,7 @@ def test_the_rule_asks_for_order_before_the_first_use_of_the_taker():
     made = program(STREAMS)
     a, c = 1, 3
     book = StreamBook.of(plan(made, "", events=np.array([(0, 0, a), (1, 1, a), (2, 0, c)])), made)
-    assert book.uses[c] == (3, 4)
+    assert book.uses[c] == [3, 4]
     assert not book.kept_rule(a, c)
 
 
