@@ -25,10 +25,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.judge.violations import KINDS, Report, Violation
+from allocsim.judge.violations import Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.verdict.evidence import Evidence
-from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, goes_on, only_later
+from allocsim.verdict.report_facts import at_once, counts_of, streams
 
 CLEAN, FOUND, NOT_RUN = "clean", "found", "not run"
 
@@ -66,47 +66,30 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
             ran, what it saw little of.
     """
     document, whys = evidence.document, whys or {}
-    runs, streams = len(document.runs), max((len(run.program.streams) for run in document.runs), default=1)
-    overlapping = at_once(document.runs)
-    concurrent = [f"{streams} streams"] * (streams > 1) + [f"{overlapping} runs at once"] * (overlapping > 0)
-    beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
-    races = report.counts.get("Race", 0)
+    runs, most, overlapping = len(document.runs), streams(document), at_once(document.runs)
+    concurrent = [f"{most} streams"] * (most > 1) + [f"{overlapping} runs at once"] * (overlapping > 0)
     untold = "" if document.problems else ", of which nothing says when they live"
     ops = counted(report.stats.ops, "op") if report.stats.ops else counted(report.stats.buffers, "buffer") + untold
     believed = sum(len(problem.start) for problem in document.problems)
     rows = {
-        "S": (runs > 0, report.count - beliefs - races, ops, NO_PLAN),
-        "L": (bool(document.problems), beliefs, counted(believed, "believed buffer"), "no belief to compare with"),
-        "H": (streams > 1 or overlapping > 0, races, ", ".join(concurrent), "one stream"),
-        "P": (evidence.sanitizer is not None, len(evidence.sanitizer or ()), ops, f"nothing was executed {DIAGNOSE}"),
-        "D": (
-            evidence.origins is not None or evidence.diverges is not None,
-            len(evidence.origins or ()) or int(bool(evidence.diverges)),
-            ops if evidence.origins is not None else "what the host read",
-            f"nothing was executed {DIAGNOSE}",
-        ),
-        "K": (
-            evidence.audit is not None,
-            sum(row.measured == "unsafe" and row.declared for row in evidence.audit or ()),
-            _audited(evidence),
-            f"no audit of these kinds {AUDIT_GGML if _is_ggml(document) else DIAGNOSE}",
-        ),
-        "R": (
-            goes_on(document),
-            only_later(report),
-            f"{runs} runs",
-            "no run after another over its memory (`allocsim replay FILE` tries)",
-        ),
+        "S": (ops, NO_PLAN),
+        "L": (counted(believed, "believed buffer"), "no belief to compare with"),
+        "H": (", ".join(concurrent), "one stream"),
+        "P": (ops, f"nothing was executed {DIAGNOSE}"),
+        "D": (ops if evidence.origins is not None else "what the host read", f"nothing was executed {DIAGNOSE}"),
+        "K": (_audited(evidence), f"no audit of these kinds {AUDIT_GGML if _is_ggml(document) else DIAGNOSE}"),
+        "R": (f"{runs} runs", "no run after another over its memory (`allocsim replay FILE` tries)"),
     }
     if not _kernels(document):
-        rows |= {letter: (*rows[letter][:3], "no kernels in it") for letter in "PDK"}
+        rows |= {letter: (rows[letter][0], "no kernels in it") for letter in "PDK"}
     if not runs:
-        rows |= {letter: (*rows[letter][:3], NO_PLAN) for letter in "HPDKR"}
+        rows |= {letter: (rows[letter][0], NO_PLAN) for letter in "HPDKR"}
+    counts = counts_of(evidence, report) | ({} if runs else {"S": None})
     return {
-        letter: Examined(state=FOUND if found else CLEAN, of=of, why=whys.get(letter, ""))
-        if ran
+        letter: Examined(state=FOUND if counts[letter] else CLEAN, of=of, why=whys.get(letter, ""))
+        if counts[letter] is not None
         else Examined(state=NOT_RUN, why=whys.get(letter) or why)
-        for letter, (ran, found, of, why) in rows.items()
+        for letter, (of, why) in rows.items()
     }
 
 

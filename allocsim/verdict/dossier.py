@@ -21,7 +21,7 @@ from allocsim.cure.pairs import used_pairs
 from allocsim.cure.ranks import ranks, ranks_of
 from allocsim.cure.room import programs_under
 from allocsim.diagnostics import told
-from allocsim.judge.fast import KINDS, Report, Violation
+from allocsim.judge.fast import Report, Violation
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, OWN, VIEW, Document, Plan, Problem, Program, Role, Run
 from allocsim.model.layout import Int64s
@@ -53,10 +53,6 @@ class Dossier:
         self.races = tuple(v for v in self.static if v.kind == "Race")
         self.beliefs = tuple(v for v in self.report.violations if v.kind in BELIEF_KINDS)
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
-        self.beliefs_count = sum(
-            self.report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation"
-        )
-        """How many wrong beliefs there are, listed or not."""
         self.answers: dict[Key, Any] = {}
         self.effort = Effort(QUESTIONS)
         """The steps for questions of `alone` and `without_slot`; `cut` where one was not put."""
@@ -328,8 +324,8 @@ class Dossier:
         run: int | None,
         step: int | None,
         *,
-        program: Program,
         home: int | None = None,
+        program: Program | None = None,
         value: int | None = None,
         buffer: int | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
@@ -337,14 +333,13 @@ class Dossier:
         """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of
         run `home` (by default `run`).
 
-        `program` has the tables of what belongs to no run: a plan, a belief, content laid before
-        the session.
+        `program` has the tables of what belongs to no run: a plan, a belief.
         """
-        tables = self.runs[run].program if run is not None else program
-        home = run if home is None else home
-        plan = self.runs[home].plan if home is not None else None
+        home, plan = run if home is None else home, None
         if home is not None:
-            program = self.runs[home].program
+            plan, program = self.runs[home].plan, self.runs[home].program
+        assert program is not None
+        tables = program if run is None else self.runs[run].program
         if buffer is None and value is not None:
             buffer = int(program.values.buffer[value])
         placed = plan is not None and buffer is not None and bool(plan.placed[buffer])

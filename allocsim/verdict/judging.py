@@ -30,7 +30,7 @@ from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import CureRecord, Evidence
 from allocsim.verdict.measured import origin_text
 from allocsim.verdict.records import Cause, Verdict
-from allocsim.verdict.report_facts import BELIEF_KINDS, at_once, goes_on, only_later
+from allocsim.verdict.report_facts import BELIEF_KINDS, counts_of, streams
 
 PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
 """Kinds of mend whose violations are of a plan: it is not legal, whoever is at fault."""
@@ -81,56 +81,38 @@ def _places(causes: Sequence[Cause]) -> int:
 
 
 def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
-    evidence = dossier.evidence
-    audit, origins = evidence.audit, evidence.origins
-    beliefs, races = dossier.beliefs_count, dossier.report.counts.get("Race", 0)
-    too_long = dossier.report.counts.get("LifetimeTooLong", 0)
-    streams = max((len(run.program.streams) for run in dossier.runs), default=1)
-    not_run = {"status": "not run", "count": None}
-    return {
-        "S": _status(
-            dossier.report.count - beliefs - races, ops=dossier.report.stats.ops, truncated=dossier.report.truncated
-        ),
-        "H": _status(races, streams=streams, in_apart=sum(bool(v.in_apart) for v in dossier.races))
-        if streams > 1 or at_once(dossier.runs)
-        else not_run | {"why": "one stream"},
-        "P": not_run | {"why": "no kernels to execute"}
-        if evidence.sanitizer is None
-        else _status(len(evidence.sanitizer), first=evidence.sanitizer[0].message if evidence.sanitizer else None),
-        "D": _without_lockstep(evidence.diverges)
-        if origins is None
-        else _status(
-            len(origins), diverges=evidence.diverges, first=origin_text(dossier, origins[0]) if origins else None
-        ),
-        "K": not_run | {"why": "no kernels to execute"}
-        if audit is None
-        else _status(
-            sum(row.measured == "unsafe" and row.declared for row in audit),
-            rows=len(audit),
-            unsafe=[
-                f"{row.kind}: result {row.result} over operand {row.operand}"
-                if row.layout == "over"
-                else f"{row.kind}: operand {row.operand} given twice"
-                for row in audit
-                if row.measured == "unsafe" and row.declared
-            ],
-        ),
-        "R": _status(only_later(dossier.report), runs=len(dossier.runs))
-        if goes_on(evidence.document)
-        else not_run | {"why": "one run" if len(dossier.runs) == 1 else "no run after another over its memory"},
-        "L": _status(beliefs, too_long=too_long)
-        if evidence.document.problems
-        else not_run | {"why": "no belief to compare with"},
+    evidence, report, document = dossier.evidence, dossier.report, dossier.document
+    incidents, origins, diverges = evidence.sanitizer or (), evidence.origins, evidence.diverges
+    counts = counts_of(evidence, report)
+    if origins is None:
+        compared: dict[str, Any] = {"diverges": diverges, "why": "what the host read was compared, not each op"}
+    else:
+        counts["D"] = len(origins)
+        compared = {"diverges": diverges, "first": origin_text(dossier, origins[0]) if origins else None}
+    unsafe = [
+        f"{row.kind}: result {row.result} over operand {row.operand}"
+        if row.layout == "over"
+        else f"{row.kind}: operand {row.operand} given twice"
+        for row in evidence.audit or ()
+        if row.measured == "unsafe" and row.declared
+    ]
+    one_run = "one run" if len(dossier.runs) == 1 else "no run after another over its memory"
+    in_apart = sum(bool(v.in_apart) for v in dossier.races)
+    rows: dict[str, tuple[dict[str, Any], str]] = {
+        "S": ({"ops": report.stats.ops, "truncated": report.truncated}, ""),
+        "H": ({"streams": streams(document), "in_apart": in_apart}, "one stream"),
+        "P": ({"first": incidents[0].message if incidents else None}, "no kernels to execute"),
+        "D": (compared, "no run to compare with"),
+        "K": ({"rows": len(evidence.audit or ()), "unsafe": unsafe}, "no kernels to execute"),
+        "R": ({"runs": len(dossier.runs)}, one_run),
+        "L": ({"too_long": report.counts.get("LifetimeTooLong", 0)}, "no belief to compare with"),
     }
+    return {letter: _status(counts[letter], more, why) for letter, (more, why) in rows.items()}
 
 
-def _without_lockstep(diverges: bool | None) -> dict[str, Any]:  # noqa: FBT001 - a fact of the evidence
-    if diverges is None:
-        return {"status": "not run", "count": None, "why": "no run to compare with"}
-    return _status(int(diverges), diverges=diverges, why="what the host read was compared, not each op")
-
-
-def _status(count: int, **more: Any) -> dict[str, Any]:
+def _status(count: int | None, more: dict[str, Any], why: str) -> dict[str, Any]:
+    if count is None:
+        return {"status": "not run", "count": None, "why": why}
     return {"status": "violations" if count else "clean", "count": count, **more}
 
 

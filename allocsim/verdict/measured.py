@@ -19,8 +19,7 @@ records.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from allocsim.cure.changes import Change
 from allocsim.judge.fast.facts import read_twice
@@ -95,10 +94,6 @@ def _kernel_cause(
     """Return the cause of a kernel that is unsafe over the operand at this position, which is the
     source slot of the row; `seen` are the places where D saw it, None where D did not run.
     """
-    run, step = (seen or places)[0]
-    program = dossier.runs[run].program
-    op, buffers = program.ops[step], program.values.buffer
-    operand, result = op.operands[position], op.results[row.result]
     mutation, written = True, 0
     for use in places:
         values, one = dossier.runs[use[0]].program.values, _op(dossier, use)
@@ -112,21 +107,29 @@ def _kernel_cause(
         if name == "kernel"
         else ("and nobody declares that it is", f"a promise that nobody made for {row.kind}")
     )
-    home = int(buffers[operand])
-    victim = dossier.witness(run, step, value=operand, buffer=home, program=program)
-    return named_cause(
+    use = (seen or places)[0]
+    operand, result = _op(dossier, use).operands[position], _op(dossier, use).results[row.result]
+    return _cause_at(
         dossier,
-        MEASURED_NAMES[name],
         Change(kind=name, op_kind=row.kind, operand=position, result=row.result),
         f"the kernel of {row.kind} is not safe with its result over {slot}{_error(row)}, {promise}{doubt}",
-        FirstPlace(run=run, step=step, op=step, value=operand, buffer=home),
+        use,
+        operand,
         places=len(places),
         wrong_bytes=written if seen is None or seen else 0,
-        victim=victim,
-        writer=dossier.witness(run, step, value=result, buffer=int(buffers[result]), program=program),
-        reader=victim,
+        writer=dossier.witness(*use, value=result),
+        reader=dossier.witness(*use, value=operand),
         belief=f"the plan relies on {relied}: result {row.result} may lie over {slot}",
     )
+
+
+def _cause_at(dossier: Dossier, change: Change, text: str, use: Use, value: int, **more: Any) -> Cause:
+    """Return a cause that strikes first at an op, of one of its values."""
+    run, step = use
+    home = int(dossier.runs[run].program.values.buffer[value])
+    place = FirstPlace(run=run, step=step, op=step, value=value, buffer=home)
+    victim = dossier.witness(run, step, value=value)
+    return named_cause(dossier, MEASURED_NAMES[change.kind], change, text, place, victim=victim, **more)
 
 
 def twice_causes(dossier: Dossier) -> Iterator[Cause]:
@@ -140,19 +143,17 @@ def twice_causes(dossier: Dossier) -> Iterator[Cause]:
         if row is not None:
             found[row].append(use)
     for row, places in found.items():
-        run, step = places[0]
-        program = dossier.runs[run].program
-        value = program.ops[step].operands[row.operand]
-        home = int(program.values.buffer[value])
-        yield named_cause(
+        program = dossier.runs[places[0][0]].program
+        value = _op(dossier, places[0]).operands[row.operand]
+        name = program.buffers.names[int(program.values.buffer[value])]
+        yield _cause_at(
             dossier,
-            MEASURED_NAMES["twice"],
             Change(kind="twice", op_kind=row.kind, operand=row.operand),
             f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another"
-            f"{_error(row)}, as every kernel must bear, and op {step} gives it {program.buffers.names[home]} twice{TWICE}",
-            FirstPlace(run=run, step=step, op=step, value=value, buffer=home),
+            f"{_error(row)}, as every kernel must bear, and op {places[0][1]} gives it {name} twice{TWICE}",
+            places[0],
+            value,
             places=len(places),
-            victim=dossier.witness(run, step, value=value, buffer=home, program=program),
         )
 
 
@@ -187,10 +188,7 @@ def sanitizer_causes(dossier: Dossier) -> Iterator[Cause]:
     found: dict[tuple[str, str | None], list[Incident]] = defaultdict(list)
     for incident in dossier.evidence.sanitizer or ():
         if incident.kind in BY_KERNEL and not _as_told(dossier, incident):
-            row = _row_of(incident)
-            program = dossier.runs[incident.run].program
-            kind = None if incident.op is None else program.ops.kinds[program.ops.kind[incident.op]]
-            found[row.evidence, kind].append(incident)
+            found[_row_of(incident).evidence, dossier.kind(incident.run, incident.op)].append(incident)
     for (_, kind), incidents in found.items():
         yield _misdeed(dossier, incidents, kind)
 
@@ -203,28 +201,19 @@ def _row_of(incident: Incident) -> NamingRow:
 
 def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) -> Cause:
     incident, row = incidents[0], _row_of(incidents[0])
-    program = dossier.runs[incident.run].program
     step = incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else None
-    victim = partial(dossier.witness, home=incident.run, buffer=incident.buffer, ranges=incident.bytes)
     return named_cause(
         dossier,
         row,
         Change(kind=row.mends[0], op_kind=kind),
         f"{row.evidence}: {incident.message}" if row.class_ != "unknown" else incident.message,
-        FirstPlace(
-            run=incident.run,
-            step=step,
-            op=incident.op,
-            value=incident.value,
-            buffer=incident.buffer,
-            bytes=incident.bytes,
-        ),
+        FirstPlace.of(incident, step),
         places=len(incidents),
         wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
-        victim=victim(incident.held_run, incident.held_op, program=program),
-        writer=None
-        if incident.op is None
-        else dossier.witness(incident.run, incident.op, value=incident.value, program=program),
+        victim=dossier.witness(
+            incident.held_run, incident.held_op, home=incident.run, buffer=incident.buffer, ranges=incident.bytes
+        ),
+        writer=None if incident.op is None else dossier.witness(incident.run, incident.op, value=incident.value),
     )
 
 
@@ -270,7 +259,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
             continue
         if origin.what == "operand" and (origin.run, int(program.values.buffer[origin.value])) in racing:
             continue  # somebody wrote there, or did not yet, because nothing said when
-        found[program.ops.kinds[program.ops.kind[origin.op]]].append(origin)
+        found[dossier.kind(*place) or ""].append(origin)
     for kind, origins in found.items():
         yield _unknown(dossier, origins, kind)
     if evidence.diverges and not evidence.origins and not causes:
@@ -280,22 +269,19 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
 
 def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
     origin = origins[0]
-    program, value = dossier.runs[origin.run].program, origin.value
     what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
     missing = (
         "K has not measured this kernel"
         if dossier.evidence.audit is None
         else "S and K find nothing that accounts for it"
     )
-    home = int(program.values.buffer[value])
-    return named_cause(
+    return _cause_at(
         dossier,
-        MEASURED_NAMES["unknown"],
         Change(kind="unknown", op_kind=kind),
         f"{origin_text(dossier, origin)}: {what}, but {missing}",
-        FirstPlace(run=origin.run, step=origin.op, op=origin.op, value=value, buffer=home),
+        (origin.run, origin.op),
+        origin.value,
         places=len(origins),
-        victim=dossier.witness(origin.run, origin.op, value=value, program=program),
     )
 
 
@@ -342,8 +328,3 @@ def explains(dossier: Dossier, cause: Cause, origin: Origin) -> bool:
         return (cause.first.run, cause.first.op) == place
     kinds = None if origin.what == "operand" else OF_RESULTS
     return any((v.run, v.op) == place and (kinds is None or v.kind in kinds) for v in cause.violations)
-
-
-__all__ = [
-    "explains", "kernel_causes", "origin_text", "read_twice", "sanitizer_causes", "twice_causes", "unknown_causes",
-]  # fmt: skip

@@ -84,6 +84,11 @@ class FirstPlace:
     bytes: tuple[tuple[int, int], ...] = ()
     """Half-open ranges within the buffer."""
 
+    @classmethod
+    def of(cls, found: Any, step: int | None) -> "FirstPlace":
+        """Return the place of a violation or an incident, at a step."""
+        return cls(run=found.run, step=step, op=found.op, value=found.value, buffer=found.buffer, bytes=found.bytes)
+
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         fields = {name: getattr(self, name) for name in self.__slots__}

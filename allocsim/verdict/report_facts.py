@@ -1,5 +1,5 @@
 """What a report and the runs of a document say before anything is charged: which kinds are beliefs,
-what only later runs show, which runs overlap in time.
+what each detector found, what only later runs show, which runs overlap in time.
 
 What this module does not see: causes.
 """
@@ -7,11 +7,33 @@ What this module does not see: causes.
 from collections.abc import Sequence
 from typing import Final
 
-from allocsim.judge.fast import Report, Violation
+from allocsim.judge.violations import KINDS, Report, Violation
 from allocsim.model import Document, Run, waited_for
+from allocsim.verdict.evidence import Evidence
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
 """What L says; `Race` is H's, everything else a report lists is S's."""
+
+
+def counts_of(evidence: Evidence, report: Report) -> dict[str, int | None]:
+    """Return how much each detector found, by its letter; None where it did not run."""
+    document, audit, races = evidence.document, evidence.audit, report.counts.get("Race", 0)
+    beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
+    compared = evidence.origins is not None or evidence.diverges is not None
+    return {
+        "S": report.count - beliefs - races,
+        "L": beliefs if document.problems else None,
+        "H": races if streams(document) > 1 or at_once(document.runs) else None,
+        "P": None if evidence.sanitizer is None else len(evidence.sanitizer),
+        "D": (len(evidence.origins or ()) or int(bool(evidence.diverges))) if compared else None,
+        "K": None if audit is None else sum(row.measured == "unsafe" and row.declared for row in audit),
+        "R": only_later(report) if goes_on(document) else None,
+    }
+
+
+def streams(document: Document) -> int:
+    """Return the most streams of a program that runs."""
+    return max((len(run.program.streams) for run in document.runs), default=1)
 
 
 def only_later(report: Report) -> int:

@@ -50,9 +50,7 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
         row,
         mend,
         f"{row.evidence}: {said}{REMEDIES.get(mend.kind, '')}",
-        FirstPlace(
-            run=first.run, step=first.step, op=first.op, value=first.value, buffer=first.buffer, bytes=first.bytes
-        ),
+        FirstPlace.of(first, first.step),
         places=len(violations),
         violations=tuple(violations),
         wrong_bytes=wrong_bytes(violations),

@@ -14,9 +14,9 @@ What this module does not see: which of these pairs a plan uses (`allocsim.verdi
 from collections.abc import Iterable, Iterator
 from math import isfinite
 
+from allocsim.judge.fast.facts import read_twice
 from allocsim.model import Value
 from allocsim.verdict.evidence import KernelRow
-from allocsim.verdict.measured import read_twice
 from engine.graph.lowering import Lowered
 from engine.k_audit import AuditCase, AuditLayout, AuditRow, Table, audit_ops
 from engine.kernels import KERNELS
