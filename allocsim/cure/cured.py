@@ -14,6 +14,9 @@ from allocsim.model import Document
 FEW_WAITS: Final = 4
 """Waits that are named one by one."""
 
+SAID: Final = ("nbytes", "verified", "pin_all_bytes", "overlap", "planned_anew", "placement", "minimal")
+"""What `--json` says of a cure as it is."""
+
 SLOT: Final = ("plan", "buffer", "arena", "offset", "nbytes")
 """What is said of a slot that moved."""
 
@@ -60,13 +63,7 @@ class Cure:
         """Return it as a JSON object, with its patch where that is asked for."""
         made = {
             "elements": [change.as_json(self.document) for change in self.changes],
-            "nbytes": self.nbytes,
-            "verified": self.verified,
-            "pin_all_bytes": self.pin_all_bytes,
-            "overlap": self.overlap,
-            "planned_anew": self.planned_anew,
-            "placement": self.placement,
-            "minimal": self.minimal,
+            **{name: getattr(self, name) for name in SAID},
             "moved": [{name: getattr(slot, name) for name in SLOT} for slot in self.moved],
             **({"patch": list(self.patch)} if patched else {}),
             **({"cut": True} if self.cut else {}),

@@ -179,17 +179,3 @@ def apart_already(room: Room, pair: tuple[int, int]) -> bool:
         return True
     low, high = sorted(pair, key=lambda buffer: int(room.offset[buffer]))
     return int(room.offset[low]) + int(room.nbytes[low]) <= int(room.offset[high])
-
-
-def in_other_plans(document: Document, index: int, buffer: int) -> bool:
-    """Whether a buffer lasts and other plans have it: it cannot move in one of them alone."""
-    plan = document.plans[index]
-    if not plan.program.buffers.persistent[buffer] or document.session is None:
-        return False
-    name = plan.program.buffers.names[buffer]
-    return any(
-        one == name and bool(other.program.buffers.persistent[b])
-        for other in document.plans
-        if other is not plan
-        for b, one in enumerate(other.program.buffers.names)
-    )

@@ -19,6 +19,7 @@ What this module does not see: whether a move cures anything.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,9 +28,9 @@ import numpy as np
 from allocsim.cure.changes import Change, Charges
 from allocsim.cure.drafting import Draft, place_of
 from allocsim.cure.mending import index_of_part, plans_of
-from allocsim.cure.room import Rigour, Room, first_free
+from allocsim.cure.room import Rigour, Room, first_free, kin
 from allocsim.judge.violations import Violation
-from allocsim.model import Document
+from allocsim.model import Document, Problem
 
 Body = tuple[tuple[int, int], ...]
 """(plan, buffer) of slots that move together."""
@@ -95,39 +96,42 @@ def moves_of(
     document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigours: Sequence[Rigour]
 ) -> list[SlotMove]:
     """Return the moves of one body each, those that cost least first."""
-    found = [
-        SlotMove(growth=_growth(rooms, made), rooms=made, moved=body)
-        for body in bodies
-        for rigour in rigours
-        if (made := _shifted(document, rooms, body, rigour)) is not None
-    ]
-    return sorted(found, key=lambda move: (move.growth, len(move.moved)))
+    made = ((body, _shifted(document, rooms, body, rigour)) for body in bodies for rigour in rigours)
+    return _cheapest_first(rooms, made)
 
 
 def double_moves_of(
     document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigour: Rigour
 ) -> list[SlotMove]:
     """Return the moves of a body and a neighbour each, those that cost least first."""
-    found = []
-    for body in bodies:
-        if len(body) > 1:
-            continue
-        ((index, buffer),) = body
-        for other in _neighbours(rooms[index], buffer):
-            neighbour = _body(document, index, other)
-            made = _both(document, rooms, body, neighbour, rigour) if neighbour else None
-            if made is not None:
-                found.append(SlotMove(growth=_growth(rooms, made), rooms=made, moved=(*body, *neighbour)))
+    pairs = (
+        (body, neighbour)
+        for body in bodies
+        if len(body) == 1
+        for other in _neighbours(rooms[body[0][0]], body[0][1])
+        if (neighbour := _body(document, body[0][0], other))
+    )
+    made = (((*body, *other), _both(document, rooms, body, other, rigour)) for body, other in pairs)
+    return _cheapest_first(rooms, made)
+
+
+def _cheapest_first(
+    rooms: Mapping[int, Room], made: Iterable[tuple[Body, Mapping[int, Room] | None]]
+) -> list[SlotMove]:
+    found = [
+        SlotMove(growth=sum(room.peak() - rooms[at].peak() for at, room in after.items()), rooms=after, moved=moved)
+        for moved, after in made
+        if after is not None
+    ]
     return sorted(found, key=lambda move: (move.growth, len(move.moved)))
 
 
 def drafted(base: Draft, move: SlotMove, asked: Iterable[Change]) -> Draft:
     """Return a draft with a move made; its slots are told where the placement is what is wrong."""
-    draft = Draft(document=base.document, rooms={**base.rooms, **move.rooms}, changes=dict(base.changes))
-    for mine, theirs in ((draft.moved, base.moved), (draft.resized, base.resized)):
-        mine |= {index: set(buffers) for index, buffers in theirs.items()}
+    moved, resized = deepcopy(base.moved), deepcopy(base.resized)
+    draft = replace(base, rooms={**base.rooms, **move.rooms}, changes=dict(base.changes), moved=moved, resized=resized)
     for index, buffer in move.moved:
-        draft.moved[index].add(buffer)
+        moved[index].add(buffer)
     if any(change.kind in PLACES for change in asked):
         draft.changes |= dict.fromkeys(place_of(draft, index, buffer) for index, buffer in move.moved)
     return draft
@@ -151,22 +155,14 @@ def _plan_of_run(document: Document, run: int) -> int:
 
 def _body(document: Document, index: int, buffer: int) -> Body:
     """Return the body of a slot, empty where anything of it may not move."""
-    buffers = document.plans[index].program.buffers
-    slots = [(index, buffer)]
-    if document.session is not None and buffers.persistent[buffer]:
-        slots = [
-            (number, other)
-            for number, plan in enumerate(document.plans)
-            for other in np.flatnonzero(plan.program.buffers.persistent & plan.placed).tolist()
-            if plan.program.buffers.names[other] == buffers.names[buffer]
-        ]
-    return tuple(slots) if all(_may_move(document, number, other) for number, other in slots) else ()
+    slots = kin(document, index, buffer) if document.session is not None else [(index, buffer)]
+    placed = tuple(slot for slot in slots if document.plans[slot[0]].placed[slot[1]])
+    return placed if not any(_is_told(document.plans[number].problem, other) for number, other in placed) else ()
 
 
-def _may_move(document: Document, index: int, buffer: int) -> bool:
-    plan = document.plans[index]
-    told = plan.problem
-    return bool(plan.placed[buffer]) and (told is None or not (told.own[buffer] or buffer in told.fixed))
+def _is_told(problem: Problem | None, buffer: int) -> bool:
+    """Whether a buffer was told where to lie."""
+    return problem is not None and (bool(problem.own[buffer]) or buffer in problem.fixed)
 
 
 def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:
@@ -242,7 +238,3 @@ def _both(
     away |= made
     back = _shifted(document, {**rooms, **away}, neighbour, rigour)
     return None if back is None else {**away, **back}
-
-
-def _growth(rooms: Mapping[int, Room], made: Mapping[int, Room]) -> int:
-    return sum(room.peak() - rooms[index].peak() for index, room in made.items())

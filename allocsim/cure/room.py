@@ -200,3 +200,16 @@ def programs_under(document: Document) -> list[list[Program]]:
     for run in document.runs:
         found[id(run.plan)][id(run.program)] = run.program
     return [list(programs.values()) for programs in found.values()]
+
+
+def kin(document: Document, index: int, buffer: int) -> list[tuple[int, int]]:
+    """Return (plan, buffer) of a buffer of a plan: one that lasts is in all plans that have it."""
+    buffers = document.plans[index].program.buffers
+    if not buffers.persistent[buffer]:
+        return [(index, buffer)]
+    return [
+        (number, other)
+        for number, plan in enumerate(document.plans)
+        for other, name in enumerate(plan.program.buffers.names)
+        if name == buffers.names[buffer] and plan.program.buffers.persistent[other]
+    ]

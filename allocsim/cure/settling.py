@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allocsim.cure.changes import UNSAFE_PAIR, Change
-from allocsim.cure.drafting import Draft, apart_already, in_other_plans, over_operands, partners_at, replan
+from allocsim.cure.drafting import Draft, apart_already, over_operands, partners_at, replan
 from allocsim.cure.mending import edges_of, index_of_part, plans_of
-from allocsim.cure.room import Rigour, Room
+from allocsim.cure.room import Rigour, Room, kin
 from allocsim.judge.violations import Violation
 from allocsim.model import OWN, Plan
 
@@ -60,7 +60,8 @@ def _parted(
     own_faults = any(v.other_buffer is None and v.plan == index and v.buffer == focus for v in violations)
     if change.kind == "size" or (change.kind == "slot" and own_faults):
         draft.resized[index].add(focus or 0)
-    lasting = focus is not None and in_other_plans(draft.document, index, focus)
+    session = draft.document.session is not None and focus is not None
+    lasting = session and any(number != index for number, _ in kin(draft.document, index, focus or 0))
     if change.kind == "slot" and focus is not None and not lasting and _belongs_outside(plan, room, focus):
         room.arena[focus] = OWN
         draft.moved[index].add(focus)
@@ -129,15 +130,14 @@ def _tried(
 
 def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
     """Give a buffer that lasts its first address in every plan; who is in the way gives way."""
-    index, buffer = change.plan or 0, change.buffer or 0
-    name = draft.document.plans[index].program.buffers.names[buffer]
+    index = change.plan or 0
+    slots = dict(reversed(kin(draft.document, index, change.buffer or 0)))  # the first of each plan
     home: tuple[int, int] | None = None
     for run in draft.document.runs:
-        at, buffers = index_of_part(draft.document.plans, run.plan), run.plan.program.buffers
-        room = draft.rooms[at]
-        mine = next((b for b, one in enumerate(buffers.names) if one == name and buffers.persistent[b]), None)
-        if mine is None:
+        at = index_of_part(draft.document.plans, run.plan)
+        if at not in slots:
             continue
+        mine, room = slots[at], draft.rooms[at]
         here = int(room.arena[mine]), int(room.offset[mine])
         home = home or here
         if here == home and at != index:

@@ -89,11 +89,6 @@ class FirstPlace:
         """Return the place of a violation or an incident, at a step."""
         return cls(run=found.run, step=step, op=found.op, value=found.value, buffer=found.buffer, bytes=found.bytes)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return {**fields, "bytes": [list(pair) for pair in self.bytes]}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
@@ -146,7 +141,7 @@ class Cause:
             "class": self.class_,
             "party": self.party,
             "places": self.places,
-            "first": self.first.as_json(),
+            "first": witness_json(self.first),
             "mend": self.mend,
             "cure": None if self.cure is None else self.cure.as_json(patched=patched),
             **({"turns": len(self.turns)} if self.turns else {}),
@@ -203,8 +198,8 @@ class Verdict:
         }
 
 
-def witness_json(witness: Witness | None) -> dict[str, Any] | None:
-    """Return a witness as a JSON object, None as null."""
+def witness_json(witness: Witness | FirstPlace | None) -> dict[str, Any] | None:
+    """Return a witness or a place as a JSON object, None as null."""
     if witness is None:
         return None
     fields = {name: getattr(witness, name) for name in witness.__slots__}

@@ -8,9 +8,9 @@ import pytest
 from allocsim.allocators import ALLOCATORS
 from allocsim.cure import drafting, few
 from allocsim.cure.changes import Change
-from allocsim.cure.drafting import Draft, built, in_other_plans, over_operands, replan
+from allocsim.cure.drafting import Draft, built, over_operands, replan
 from allocsim.cure.mending import edges_of, with_beliefs
-from allocsim.cure.room import Rigour, rooms_of
+from allocsim.cure.room import Rigour, kin, rooms_of
 from allocsim.cure.settling import settle
 from allocsim.judge.fast import Violation
 from allocsim.model import OWN, Document, Role, Run
@@ -124,10 +124,9 @@ def test_only_what_lasts_over_runs_is_in_other_plans():
     between = plan(program("q = host.write; host.read q"), "q=64")
     document = Document.of(Run.of(one), Run.of(other), Run.of(between))
     temporary = (S + 1) % 3
-    assert in_other_plans(document, 0, S)
-    assert not in_other_plans(document, 0, temporary)
-    assert not in_other_plans(replace(document, session=None), 0, S)
-    assert not in_other_plans(Document.of(Run.of(one), Run.of(between)), 0, S)
+    assert kin(document, 0, S) == [(0, S), (1, S)]
+    assert kin(document, 0, temporary) == [(0, temporary)]
+    assert kin(Document.of(Run.of(one), Run.of(between)), 0, S) == [(0, S)]
 
 
 @pytest.mark.parametrize(("capacity", "fits"), [(256, True), (255, False)])
