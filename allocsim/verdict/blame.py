@@ -171,9 +171,9 @@ def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:
         return True
     return any(
         {int(run.program.values.buffer[value]) for value in (op.operands[o], op.results[r])} == {*pair.buffers}
-        for number, run in enumerate(dossier.runs)
+        for run in dossier.runs
         if run.plan is plan
-        for step, o, r in dossier.aliases[number]
+        for step, o, r in dossier.aliases(plan, run.program)
         for op in [run.program.ops[step]]
     )
 

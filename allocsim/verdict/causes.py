@@ -16,7 +16,7 @@ What this module does not see: files and the terminal.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, STEPS, Cure, CureSearch
@@ -142,27 +142,23 @@ def with_cures(
     Where no cure of all is found, it is sought for those that have one each; `work` as `WORK`,
     which it is unless another is given.
     """
-    curable = [cause for cause in causes if cause.change.kind in CURABLE]
+    curable = _curable(causes)
     work = WORK if work is None else work
     together, sharing = Effort(min(STEPS, work)), _sharing(causes)
-    whole = _cure(dossier, curable, sharing, effort=together)
-    if len(curable) == 1:
-        sought = whole is not None or not together.cut
-        return tuple(
-            replace(cause, cure=whole, sought=sought) if cause is curable[0] else cause for cause in causes
-        ), whole
+    whole = _search(dossier, curable, sharing, effort=together).found()
     singles: dict[int, Cure | None] = {}
+    if len(curable) == 1 and (whole is not None or not together.cut):
+        singles[id(curable[0])] = whole
     each = Effort(max(work - together.spent - dossier.effort.spent, 1))
-    for cause in curable:
+    for cause in curable if len(curable) > 1 else ():
         if each.over or each.cut:  # the next judgement would be refused, too
             break
-        cure = _cure(dossier, [cause], sharing, anew=False, effort=each)
+        cure = _search(dossier, [cause], sharing, anew=False, effort=each).found()
         if cure is not None or not each.cut:
             singles[id(cause)] = cure
     if whole is None and not together.cut:
-        whole = _cure(
-            dossier, [cause for cause in curable if singles.get(id(cause)) is not None], sharing, effort=together
-        )
+        cured = [cause for cause in curable if singles.get(id(cause)) is not None]
+        whole = _search(dossier, cured, sharing, effort=together).found()
     unsought = {id(cause) for cause in curable} - singles.keys()
     return tuple(
         replace(cause, cure=singles.get(id(cause)), sought=id(cause) not in unsought) for cause in causes
@@ -173,9 +169,11 @@ def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | 
     """Return the cure of all curable causes of a document, planned anew by any planner given."""
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
-    return _cure(
-        dossier, [cause for cause in causes if cause.change.kind in CURABLE], _sharing(causes), planner=planner
-    )
+    return _search(dossier, _curable(causes), _sharing(causes), planner=planner).found()
+
+
+def _curable(causes: Iterable[Cause]) -> list[Cause]:
+    return [cause for cause in causes if cause.change.kind in CURABLE]
 
 
 def _sharing(causes: Iterable[Cause]) -> Mapping[Key, Sequence[Cause]]:
@@ -187,15 +185,10 @@ def _sharing(causes: Iterable[Cause]) -> Mapping[Key, Sequence[Cause]]:
     return found
 
 
-def _cure(
-    dossier: Dossier,
-    chosen: Sequence[Cause],
-    sharing: Mapping[Key, Sequence[Cause]],
-    *,
-    planner: Allocator | None = None,
-    anew: bool = True,
-    effort: Effort | None = None,
-) -> Cure | None:
+def _search(
+    dossier: Dossier, chosen: Sequence[Cause], sharing: Mapping[Key, Sequence[Cause]], **more: Any
+) -> CureSearch:
+    """Return the search for a cure of some causes, in which what others explain as well may stay."""
     taken = {id(cause) for cause in chosen}
     near = {id(one): one for cause in chosen for v in cause.violations for one in sharing[key_of(v)]}
     return CureSearch(
@@ -203,8 +196,6 @@ def _cure(
         asked=charges_in(chosen),
         report=dossier.report,
         others=charges_in(cause for at, cause in near.items() if at not in taken),
-        planner=planner,
-        anew=anew,
         judge=dossier.judged,
-        effort=effort or Effort(STEPS),
-    ).found()
+        **more,
+    )

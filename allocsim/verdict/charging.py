@@ -89,31 +89,23 @@ def charges_of(dossier: Dossier) -> Charges:
 
 def _own(dossier: Dossier, found: Found) -> Iterator[Violation]:
     """Charge what exists with every buffer apart; yield the rest."""
-    mixed = any(v.kind in {"UnsafeInPlace", "ResultsOverlap"} for v in dossier.static)
     for v in dossier.static:
-        own = _is_own(dossier, v, mixed=mixed)
+        own = _is_own(dossier, v)
         if own:
             found[_own_mend(dossier, v)].append(v)
         if not own or (v.buffer != v.other_buffer and v.other_buffer is not None and v.kind in PAIRED):
             yield v
 
 
-def _is_own(dossier: Dossier, v: Violation, *, mixed: bool) -> bool:
+def _is_own(dossier: Dossier, v: Violation) -> bool:
     if v.kind in {"UninitialisedRead", "OverwrittenRead", "WriteToReadOnly"}:
         return True
     if v.kind == "OutOfBounds":
         return v.value is not None
-    if v.kind in OPS:
-        return v.other_buffer is None or v.buffer == v.other_buffer or (mixed and _op_of(v) in _ops_apart(dossier))
-    return False
-
-
-def _op_of(v: Violation) -> tuple[object, ...]:
-    return v.kind, v.run, v.op
-
-
-def _ops_apart(dossier: Dossier) -> frozenset[tuple[object, ...]]:
-    return frozenset((key[0], key[1], key[3]) for key in dossier.apart if key[0] in {"UnsafeInPlace", "ResultsOverlap"})
+    if v.kind not in OPS:
+        return False
+    of_one = v.other_buffer is None or v.buffer == v.other_buffer
+    return of_one or (v.kind != "AssumedInPlace" and key_of(v) in dossier.apart)
 
 
 def _own_mend(dossier: Dossier, v: Violation) -> Change:

@@ -86,10 +86,6 @@ class Dossier:
         """The kind of an op of a run; None for content laid before the session."""
         return self.doings(self.runs[run].program).kind(step) if run is not None and step is not None else None
 
-    def crosses(self, run: int | None, step: int | None) -> bool:
-        """Whether an op of a run carries bytes from one arena to another."""
-        return run is not None and step is not None and self.doings(self.runs[run].program).crosses(step)
-
     def other_buffer(self, violation: Violation) -> int | None:
         """`other_buffer` in the tables of the violation's own run.
 
@@ -111,12 +107,9 @@ class Dossier:
         last = low + (np.maximum(plan.nbytes[pair], self.program(v).buffers.nbytes[pair]) - 1)  # an end may be 2^63
         return bool(arena[0] == arena[1] >= 0 and low.max() <= last.min())
 
-    def handed(self, run: Run) -> frozenset[int]:
-        """Inputs of a run whose place an output took along a believed pair, and these outputs."""
-        return self._handed(run.plan, run.program)
-
     @once
-    def _handed(self, plan: Plan, program: Program) -> frozenset[int]:
+    def handed(self, plan: Plan, program: Program) -> frozenset[int]:
+        """Inputs whose place an output took along a believed pair, and these outputs."""
         outputs, role = self.doings(program).outputs, program.buffers.role
         pairs = [pair for pair in used_pairs(plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
         return frozenset(buffer for pair in pairs for buffer in pair)
@@ -154,13 +147,9 @@ class Dossier:
             for run in self.runs
         )
 
-    @cached_property
-    def aliases(self) -> tuple[frozenset[tuple[int, int, int]], ...]:
-        """By run, (op, operand, result position) whose bytes start at one address as planned."""
-        return tuple(self._aliases(run.plan, run.program) for run in self.runs)
-
     @once
-    def _aliases(self, plan: Plan, program: Program) -> frozenset[tuple[int, int, int]]:
+    def aliases(self, plan: Plan, program: Program) -> frozenset[tuple[int, int, int]]:
+        """(op, operand, result position) whose bytes start at one address as planned."""
         return frozenset(_aliases(plan, program))
 
     # what the judge says of a document mended -----------------------------------------------------
@@ -369,22 +358,20 @@ def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[
 
     The answer is None where there is no way.
     """
-    came: dict[int, tuple[int, int] | None] = {start: None}
+    came: dict[int, tuple[int, int]] = {}
     open_ = [start]
-    while open_:
+    while open_ and top not in came:
         buffer = open_.pop()
-        if buffer == top and buffer != start:
-            path: list[tuple[int, int]] = []
-            step = came[buffer]
-            while step is not None:
-                path.append(step)
-                step = came[step[1]]
-            return tuple(path)
         for donor in donors.get(buffer, ()):
-            if donor not in came:
+            if donor != start and donor not in came:
                 came[donor] = donor, buffer
                 open_.append(donor)
-    return None
+    if top not in came:
+        return None
+    path = [came[top]]
+    while path[-1][1] != start:
+        path.append(came[path[-1][1]])
+    return tuple(path)
 
 
 def _aliases(plan: Plan, program: Program) -> Iterator[tuple[int, int, int]]:

@@ -72,7 +72,7 @@ def _measured_unsafe(dossier: Dossier) -> Iterator[tuple[KernelRow, Use, tuple[i
     numbers = {id(program): number for number, program in enumerate(dossier.document.programs)}
     for number, run in enumerate(dossier.runs if rows else ()):
         ops, program = run.program.ops, numbers[id(run.program)]
-        for step, operand, result in sorted(dossier.aliases[number]):
+        for step, operand, result in sorted(dossier.aliases(run.plan, run.program)):
             known = rows.get((ops.kinds[ops.kind[step]], result))
             slot = slots_of(ops, step)[operand] if known else None
             mine = (row for row in known or () if row.operand == slot and _speaks_of(row, program, step))

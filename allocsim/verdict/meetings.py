@@ -435,14 +435,14 @@ def _why_late(
         return (_elsewhere(dossier, v),)
     if len(reasons) == 1:
         return reasons
-    found = _pair(dossier, v)
+    pair = _pair(dossier, v)
+    believed = reasons if pair is None else answers.get(pair, reasons)
     if v.run is None or len(dossier.asked) >= QUESTIONS:
-        return answers.get(found, reasons) if found is not None else reasons
+        return believed
     try:
-        enough = [change for change, (_, buffers) in reasons.items() if _spoils(dossier, v, v.run, buffers)]
+        return [change for change, (_, buffers) in reasons.items() if _spoils(dossier, v, v.run, buffers)] or reasons
     except SpentError:
-        return answers.get(found, reasons) if found is not None else reasons
-    return enough or reasons
+        return believed
 
 
 def _spoils(dossier: Dossier, v: Violation, run: int, buffers: frozenset[int]) -> bool:

@@ -8,12 +8,13 @@ the belief, the plan and the session; it looks at no name and no number of a buf
 What this module does not see: how a violation came under its mend.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from allocsim.cure.changes import Change, cells
 from allocsim.judge.fast import Violation
 from allocsim.model import HOST_READ, HOST_WRITE, Role
+from allocsim.verdict.calls import Call
 from allocsim.verdict.dossier import Dossier
 
 Fact = Callable[[Dossier, Change, Sequence[Violation]], bool]
@@ -72,20 +73,29 @@ def in_two_calls(dossier: Dossier, _mend: Change, violations: Sequence[Violation
     """Victim and taker lie in different calls or branches, neither inside the other, in every
     violation about two buffers.
     """
-    found = [found for v in violations if (found := _calls(dossier, v)) is not None]
-    return bool(found) and all(found)
+    homes = [
+        [dossier.doings(dossier.program(v)).home(buffer) for buffer in pair] for v, pair in _laid(dossier, violations)
+    ]
+    return bool(homes) and all(one and two and _beside(one, two) for one, two in homes)
 
 
-def _calls(dossier: Dossier, v: Violation) -> bool | None:
-    other = dossier.other_buffer(v)
-    if v.buffer is None or other is None or other == v.buffer or v.kind in {"BadShare", "Race"}:
-        return None
-    doings = dossier.doings(dossier.program(v))
-    one, two = doings.home(v.buffer), doings.home(other)
-    if one is None or two is None:
-        return False
+def _beside(one: Call, two: Call) -> bool:
     shared = min(len(one), len(two))
     return one[:shared] != two[:shared]
+
+
+def _laid(dossier: Dossier, violations: Sequence[Violation]) -> Iterator[tuple[Violation, list[int]]]:
+    """Yield the violations about two buffers that a plan laid, with these buffers."""
+    for v in violations:
+        pair = _two(dossier, v)
+        if pair and v.kind not in {"BadShare", "Race"}:
+            yield v, pair
+
+
+def _two(dossier: Dossier, v: Violation) -> list[int]:
+    """Return the two buffers of a violation, none where it is about one."""
+    other = dossier.other_buffer(v)
+    return [] if v.buffer is None or other is None or other == v.buffer else [v.buffer, other]
 
 
 def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
@@ -114,12 +124,12 @@ def one_op(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> 
 
 def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
     """Return the two buffers of a violation if their slots begin at one address, else none."""
-    run, other = dossier.run(v), dossier.other_buffer(v)
-    if run is None or v.buffer is None or other is None or v.buffer == other:
+    run, pair = dossier.run(v), _two(dossier, v)
+    if run is None or not pair:
         return []
-    pair, plan = [v.buffer, other], run.plan
-    same = plan.arena[v.buffer] == plan.arena[other] and plan.offset[v.buffer] == plan.offset[other]
-    return pair if same and plan.placed[pair].all() else []
+    arena, offset = run.plan.arena[pair], run.plan.offset[pair]
+    same = arena[0] == arena[1] and offset[0] == offset[1]
+    return pair if same and run.plan.placed[pair].all() else []
 
 
 def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
@@ -142,13 +152,12 @@ def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violat
     """
     found: list[bool] = []
     carried: list[bool] = []
-    for v in violations:
-        run, other = dossier.run(v), dossier.other_buffer(v)
-        if v.buffer is not None and other is not None and other != v.buffer and v.kind not in {"BadShare", "Race"}:
-            plan = run.plan if run is not None else None if v.plan is None else dossier.document.plans[v.plan]
-            handed = dossier.handed_on(dossier.program(v), plan)
-            there = carried if v.kind == "StaleRead" and v.plan is not None and not dossier.share_bytes(v) else found
-            there.append(any(one.holds(v.buffer, other) for one in handed))
+    for v, pair in _laid(dossier, violations):
+        run = dossier.run(v)
+        plan = run.plan if run is not None else None if v.plan is None else dossier.document.plans[v.plan]
+        handed = dossier.handed_on(dossier.program(v), plan)
+        there = carried if v.kind == "StaleRead" and v.plan is not None and not dossier.share_bytes(v) else found
+        there.append(any(one.holds(*pair) for one in handed))
     told = found or carried
     return bool(told) and all(told)
 
@@ -174,7 +183,7 @@ def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> 
     if any(v.kind == "UnsafeInPlace" for v in violations):
         return False
     runs = [run for run in (dossier.run(v) for v in violations) if run is not None]
-    return any({mend.buffer, mend.other} <= dossier.handed(run) for run in runs)
+    return any({mend.buffer, mend.other} <= dossier.handed(run.plan, run.program) for run in runs)
 
 
 def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
@@ -228,7 +237,7 @@ def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violati
         if v.kind not in {"StaleRead", "UninitialisedRead"} or run is None or v.op is None or v.value is None:
             continue
         doings, skip = dossier.doings(run.program), frozenset(run.skip)
-        if not (dossier.crosses(v.run, v.op) and doings.copies(v.op)) or doings.filled(v.buffer, skip):
+        if not (doings.crosses(v.op) and doings.copies(v.op)) or doings.filled(v.buffer, skip):
             continue
         if doings.instead_of_unread(v.value, skip):
             return True
