@@ -12,7 +12,7 @@ from typing import Final
 
 from allocsim.cure.defects import RuledJudge
 from allocsim.judge.violations import Report
-from allocsim.model import Document, Program
+from allocsim.model import Document
 
 RUN: Final = 150
 """Steps that a run costs to judge besides its ops: what is done once for each."""
@@ -86,7 +86,10 @@ def steps_of_a_judgement(document: Document, report: Report | None = None) -> in
     races = sum(violation.kind == "Race" for violation in listed)
     runs = document.runs
     programs = {id(run.program): run.program for run in runs}
-    ops = {at: _steps_of_ops(program) for at, program in programs.items()}
+    ops = {
+        at: max(len(program.ops), len(program.ops.results), len(program.ops.operands) // 2)
+        for at, program in programs.items()
+    }
     wide = max((len(program.streams) for program in programs.values()), default=0)
     return (
         sum(RUN + ops[id(run.program)] for run in runs)
@@ -95,10 +98,6 @@ def steps_of_a_judgement(document: Document, report: Report | None = None) -> in
         + max(len(listed) // 2, len(listed) - FEW)
         + races * max(wide - STREAMS, 0) // 3
     )
-
-
-def _steps_of_ops(program: Program) -> int:
-    return max(len(program.ops), len(program.ops.results), len(program.ops.operands) // 2)
 
 
 def steps_of_a_move(document: Document) -> int:

@@ -30,7 +30,7 @@ from allocsim.cure.drafting import Draft, place_of
 from allocsim.cure.mending import index_of_part, plans_of
 from allocsim.cure.room import Rigour, Room, first_free, kin
 from allocsim.judge.violations import Violation
-from allocsim.model import Document, Problem
+from allocsim.model import Document
 
 Body = tuple[tuple[int, int], ...]
 """(plan, buffer) of slots that move together."""
@@ -64,7 +64,8 @@ def bodies_of(document: Document, asked: Charges) -> tuple[Body, ...]:
     for change, violations in asked.items():
         slots = [(index, change.buffer) for index in plans_of(document, change)]
         for v in violations:
-            theirs = v.plan if v.other_run is None else _plan_of_run(document, v.other_run)
+            plans, other = document.plans, v.other_run
+            theirs = v.plan if other is None else index_of_part(plans, document.runs[other].plan)
             slots += [(-1 if v.plan is None else v.plan, v.buffer), (-1 if theirs is None else theirs, v.other_buffer)]
         found |= {(index, buffer): None for index, buffer in slots if index >= 0 and buffer is not None}
     bodies = dict.fromkeys(_body(document, index, buffer) for index, buffer in found)
@@ -149,20 +150,13 @@ def give_full_sizes(draft: Draft, asked: Iterable[Change]) -> None:
             draft.changes[replace(place_of(draft, change.plan, change.buffer), nbytes=nbytes)] = None
 
 
-def _plan_of_run(document: Document, run: int) -> int:
-    return index_of_part(document.plans, document.runs[run].plan)
-
-
 def _body(document: Document, index: int, buffer: int) -> Body:
     """Return the body of a slot, empty where anything of it may not move."""
     slots = kin(document, index, buffer) if document.session is not None else [(index, buffer)]
     placed = tuple(slot for slot in slots if document.plans[slot[0]].placed[slot[1]])
-    return placed if not any(_is_told(document.plans[number].problem, other) for number, other in placed) else ()
-
-
-def _is_told(problem: Problem | None, buffer: int) -> bool:
-    """Whether a buffer was told where to lie."""
-    return problem is not None and (bool(problem.own[buffer]) or buffer in problem.fixed)
+    told = ((document.plans[number].problem, other) for number, other in placed)
+    fixed = any(problem is not None and (problem.own[other] or other in problem.fixed) for problem, other in told)
+    return () if fixed else placed
 
 
 def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:

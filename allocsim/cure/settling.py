@@ -18,7 +18,7 @@ from allocsim.cure.drafting import Draft, apart_already, over_operands, partners
 from allocsim.cure.mending import edges_of, index_of_part, plans_of
 from allocsim.cure.room import Rigour, Room, kin
 from allocsim.judge.violations import Violation
-from allocsim.model import OWN, Plan
+from allocsim.model import OWN
 
 Edges = set[tuple[int, int]]
 """Pairs of buffers, the lower first."""
@@ -62,7 +62,8 @@ def _parted(
         draft.resized[index].add(focus or 0)
     session = draft.document.session is not None and focus is not None
     lasting = session and any(number != index for number, _ in kin(draft.document, index, focus or 0))
-    if change.kind == "slot" and focus is not None and not lasting and _belongs_outside(plan, room, focus):
+    own = change.kind == "slot" and focus is not None and plan.problem is not None and plan.problem.own[focus]
+    if own and focus is not None and not lasting and int(room.arena[focus]) != OWN:
         room.arena[focus] = OWN
         draft.moved[index].add(focus)
         draft.told.append((index, focus, change))
@@ -80,11 +81,6 @@ def _parted(
     if change.kind in {"slot", "size", "state", "wait"}:
         draft.told += [(index, buffer, change) for buffer in sorted(moved)]
     return True
-
-
-def _belongs_outside(plan: Plan, room: Room, buffer: int) -> bool:
-    """Whether a buffer that lies in an arena was told to have memory of its own."""
-    return plan.problem is not None and bool(plan.problem.own[buffer]) and int(room.arena[buffer]) != OWN
 
 
 def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting: bool) -> list[Way]:

@@ -15,7 +15,7 @@ from allocsim.diagnostics import told
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import Document
 from allocsim.verdict.causes import causes_by_violation, causes_of
-from allocsim.verdict.records import Cause, FirstPlace
+from allocsim.verdict.records import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,6 @@ def leading(document: Document) -> Charge | None:
     first = found[0]
     known = {id(v) for v in report.violations}
     at = (v for v in first.violations if id(v) in known)
-    chosen = min(at, key=lambda v: not _is_at(v, first.first), default=None)
+    place = first.first.run, first.first.op, first.first.value, first.first.buffer
+    chosen = min(at, key=lambda v: (v.run, v.op, v.value, v.buffer) != place, default=None)
     return None if chosen is None else Charge(violation=chosen, cause=first)
-
-
-def _is_at(v: Violation, place: FirstPlace) -> bool:
-    return (v.run, v.op, v.value, v.buffer) == (place.run, place.op, place.value, place.buffer)

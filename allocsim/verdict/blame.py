@@ -86,7 +86,8 @@ def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], k
     if late:
         return tuple(Change(kind="lifetime", plan=pair.plan, buffer=buffer) for buffer in sorted(late))
     if not kinds.isdisjoint(IN_PLACE) and _at_one_address(dossier, pair, plan):
-        donor, recipient = _in_time(dossier, pair, plan)
+        whole, _ = dossier.lives(program)
+        donor, recipient = sorted(pair.buffers, key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1])))
         return (Change(kind="pair", plan=pair.plan, buffer=donor, other=recipient),)
     return SLOT
 
@@ -176,11 +177,6 @@ def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:
         for step, o, r in dossier.aliases(plan, run.program)
         for op in [run.program.ops[step]]
     )
-
-
-def _in_time(dossier: Dossier, pair: Pair, plan: Plan) -> list[int]:
-    whole, _ = dossier.lives(plan.program)
-    return sorted(pair.buffers, key=lambda buffer: (int(whole[buffer, 0]), int(whole[buffer, 1])))
 
 
 def _believed(problem: Problem, buffer: int) -> list[Life]:

@@ -64,8 +64,14 @@ def loops(program: Program) -> tuple[CarriedLoop, ...]:
     if not bodies:
         return ()
     longest = sorted(bodies.values(), key=len, reverse=True)[:MAX_LOOPS]
-    words, made_by = _words(program), _made_by(program)
-    repeated = [(steps, period) for steps in longest if (period := _period(words, made_by, steps))]
+    words, ops = _words(program), program.ops
+    made_by = _listed(ops.operand_starts, program.producer[ops.operands])
+    repeated = []
+    for steps in longest:
+        period = _least_period([words[step] for step in steps])
+        short = 2 * len(steps) < 3 * period  # of the last turn half must be there
+        if not short and _reads_alike(made_by, steps, period):
+            repeated.append((steps, period))
     if not repeated:
         return ()
     found = _Accesses(program)
@@ -74,17 +80,6 @@ def loops(program: Program) -> tuple[CarriedLoop, ...]:
 
 
 # turns --------------------------------------------------------------------------------------------
-
-
-def _period(words: Sequence[int], made_by: Sequence[Sequence[int]], steps: Sequence[int]) -> int:
-    """Return how many ops a turn has; 0 where the ops are no turns of a loop.
-
-    The last turn may be cut short, to no less than half.
-    """
-    period = _least_period([words[step] for step in steps])
-    if 2 * len(steps) < 3 * period or not _reads_alike(made_by, steps, period):
-        return 0
-    return period
 
 
 def _least_period(words: Sequence[Hashable]) -> int:
@@ -121,11 +116,6 @@ def _layouts(program: Program) -> Int64s:
     )
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(row, len(known)) for row in zip(*columns, strict=True)], dtype=np.int64)
-
-
-def _made_by(program: Program) -> list[tuple[int, ...]]:
-    """Return for each op the ops that made its operands, -1 for none."""
-    return _listed(program.ops.operand_starts, program.producer[program.ops.operands])
 
 
 def _listed(starts: Int64s, column: np.ndarray) -> list[tuple[int, ...]]:

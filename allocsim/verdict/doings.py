@@ -9,7 +9,7 @@ What this module does not see: violations, plans and beliefs.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -66,16 +66,10 @@ class Doings:
         op, home = self.program.ops[step], self.program.values.buffer
         return frozenset(home[list(op.operands)].tolist()), frozenset(home[list(op.results)].tolist())
 
-    def home(self, buffer: int) -> Call | None:
-        """The inlined call or branch a buffer belongs to.
-
-        The answer is None where the program says nothing of calls or no op accesses it.
-        """
-        return self._homes.get(buffer)
-
     @cached_property
-    def _homes(self) -> dict[int, Call]:
-        return dict(homes(self.program))
+    def homes(self) -> Mapping[int, Call]:
+        """The inlined call or branch that each buffer belongs to (`allocsim.verdict.calls`)."""
+        return homes(self.program)
 
     @cached_property
     def loops(self) -> tuple[CarriedLoop, ...]:
@@ -126,15 +120,8 @@ class Doings:
         """Whether some op outside steps `[start, stop)` reads a buffer, and the last that does
         reads it through a view.
         """
-        steps = self._steps.get(buffer)
-        if not steps:
-            return False
-        place = len(steps) - 1 if not start <= steps[-1] < stop else bisect_left(steps, start) - 1
-        return place >= 0 and self._reads[buffer][steps[place]]
-
-    @cached_property
-    def _steps(self) -> dict[int, list[int]]:
-        return {buffer: list(at) for buffer, at in self._reads.items()}
+        reads = reversed(self._reads.get(buffer, {}).items())
+        return next((through for step, through in reads if not start <= step < stop), False)
 
     def written_before(self, buffer: int | None, step: int) -> tuple[int, int] | None:
         """Return the row among the results, and the op, of what was last written into a buffer

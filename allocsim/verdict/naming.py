@@ -74,7 +74,8 @@ def in_two_calls(dossier: Dossier, _mend: Change, violations: Sequence[Violation
     violation about two buffers.
     """
     homes = [
-        [dossier.doings(dossier.program(v)).home(buffer) for buffer in pair] for v, pair in _laid(dossier, violations)
+        [dossier.doings(dossier.program(v)).homes.get(buffer) for buffer in pair]
+        for v, pair in _laid(dossier, violations)
     ]
     return bool(homes) and all(one and two and _beside(one, two) for one, two in homes)
 

@@ -92,7 +92,7 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
         life=_lifetime_words(dossier, mend, program, name) if mend.kind == "lifetime" else "",
         op=op(mend.op),
         after=op(mend.after),
-        results=_results(program, mend.op),
+        results="it" if mend.op is None else ", ".join(program.values.names[value] for value in ops[mend.op].results),
         whose=f"of {mend.op_kind}" if mend.op_kind else "that did it",
     )
 
@@ -112,10 +112,6 @@ def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str)
     if not late and not short:
         return f"{until}, without a gap"
     return f"{until}, and {begin}" if late else until
-
-
-def _results(program: Program, op: int | None) -> str:
-    return ", ".join(program.values.names[value] for value in program.ops[op].results) if op is not None else "it"
 
 
 def _writer(dossier: Dossier, v: Violation) -> Witness | None:
