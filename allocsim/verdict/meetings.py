@@ -66,12 +66,12 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
             pairs[pair].append(v)
     pairs = {pair: rows for pair, rows in pairs.items() if any(v.kind in PAIRED for v in rows)}
     thefts = {id(v): _theft(dossier, v, pairs) for v in reads}
-    over = {theft.victim: _listed_over(dossier, v, pairs) for theft, v in {thefts[id(v)]: v for v in reads}.items()}
+    takers = {theft: _takers(dossier, theft, v, pairs) for theft, v in {thefts[id(v)]: v for v in reads}.items()}
     innocent, accomplices = _innocent(dossier, pairs)
     victims: dict[Pair, set[int]] = defaultdict(set)
-    for theft in dict.fromkeys(thefts.values()):
-        for pair in (*over[theft.victim], *theft.more):
-            victims[pair].add(theft.victim[2] or 0)
+    for theft, mine in takers.items():
+        for pair in mine:
+            victims[pair].add(theft.buffer or 0)
     asked = {
         pair: allowed_by(dossier, pair, late=victims[pair], kinds={v.kind for v in rows})
         for pair, rows in pairs.items()
@@ -84,13 +84,11 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
             for one in (pair, *(accomplices.get(pair, ()) if v.kind == "UnsafeInPlace" else ())):
                 for change in answers[one]:
                     found[change].append(v)
-    known = {victim: _reasons(victim, listed, answers) for victim, listed in over.items()}
-    reasons = {theft: _with_more(known[theft.victim], theft, answers) for theft in dict.fromkeys(thefts.values())}
+    reasons = {theft: _reasons(mine, answers) for theft, mine in takers.items()}
     for v in late:
         root = roots[id(v)]
         theft = thefts[id(root)]
-        taken = bool(over[theft.victim] or theft.more)
-        for change in _why_late(dossier, root, taken, reasons[theft], answers):
+        for change in _why_late(dossier, root, bool(takers[theft]), reasons[theft], answers):
             found[change].append(v)
     return (
         v
@@ -117,59 +115,44 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
     return dossier.share_bytes(v) or not dossier.over(v)
 
 
-Victim = tuple[int | None, int | None, int | None]
-"""Plan, program, buffer."""
-
-
 class Theft(NamedTuple):
-    """The key by which late reads are grouped, since one set of pairs may explain all of a group:
-    the pairs that the judge lists for the victim, and the writer that the read found, if that is of
-    the same run and not among them.
+    """What late reads have in common that one set of pairs may explain: the buffer whose bytes were
+    taken, and its pair with the writer that was found, where that is of the same run and the judge
+    does not list it over the buffer.
     """
 
-    victim: Victim
-    more: tuple[Pair, ...]
+    plan: int | None
+    program: int | None
+    buffer: int | None
+    more: Pair | None
 
 
 def _theft(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> Theft:
     pair = _pair(dossier, v)
-    fresh = pair is not None and pair in pairs and _within_run(dossier, v)
-    more = pair is not None and fresh and dossier.other_buffer(v) not in dossier.over(v)
-    return Theft((v.plan, v.program, v.buffer), (pair,) if more and pair is not None else ())
+    fresh = pair in pairs and _within_run(dossier, v) and dossier.other_buffer(v) not in dossier.over(v)
+    return Theft(v.plan, v.program, v.buffer, pair if fresh else None)
 
 
-def _listed_over(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> list[Pair]:
-    """Return the pairs that the judge lists for the victim of a read."""
-    found = (Pair.of(v, other) for other in sorted(dossier.over(v)))
-    return [pair for pair in found if pair is not None and pair in pairs]
+def _takers(dossier: Dossier, theft: Theft, v: Violation, pairs: Container[Pair]) -> list[Pair]:
+    """Return the pairs of the victim of a read and who took its bytes, in order of the latter."""
+    listed = (Pair.of(v, other) for other in dossier.over(v))
+    found = [pair for pair in (*listed, theft.more) if pair is not None and pair in pairs]
+    return sorted(found, key=lambda pair: pair.other if pair.buffer == v.buffer else pair.buffer)
 
 
-Reasons = Mapping[Change, tuple[tuple[int, int], frozenset[int]]]
-"""Changes by each of which a read may not be late, with the buffers of the pairs that each parts,
-in order of what comes first: the other buffer of the first of these pairs, the place in its answer.
+Reasons = Mapping[Change, Collection[int]]
+"""Changes by each of which a read may not be late, in order of the takers, with the buffers of the
+pairs that each parts.
 """
 
 
-def _reasons(victim: Victim, pairs: Iterable[Pair], answers: Answers) -> Reasons:
-    """Return what the pairs of a victim come of, those in order of the other buffer."""
-    found: dict[Change, tuple[tuple[int, int], set[int]]] = {}
+def _reasons(pairs: Iterable[Pair], answers: Answers) -> Reasons:
+    """Return what pairs come of, in their order."""
+    found: dict[Change, set[int]] = {}
     for pair in pairs:
-        other = pair.other if pair.buffer == victim[2] else pair.buffer
-        for place, change in enumerate(answers.get(pair, ())):
-            found.setdefault(change, ((other, place), set()))[1].update(pair.buffers)
-    return {change: (first, frozenset(buffers)) for change, (first, buffers) in found.items()}
-
-
-def _with_more(known: Reasons, theft: Theft, answers: Answers) -> Reasons:
-    """Return the reasons of a victim with those of what else took its bytes."""
-    more = _reasons(theft.victim, theft.more, answers)
-    if not more:
-        return known
-    found = dict(known)
-    for change, (first, buffers) in more.items():
-        before, old = known.get(change, (first, buffers))
-        found[change] = min(first, before), old | buffers
-    return dict(sorted(found.items(), key=lambda row: row[1][0]))
+        for change in answers.get(pair, ()):
+            found.setdefault(change, set()).update(pair.buffers)
+    return found
 
 
 # what a `same` carried ----------------------------------------------------------------------------
@@ -440,14 +423,14 @@ def _why_late(
     if v.run is None or len(dossier.asked) >= QUESTIONS:
         return believed
     try:
-        return [change for change, (_, buffers) in reasons.items() if _spoils(dossier, v, v.run, buffers)] or reasons
+        return [change for change, buffers in reasons.items() if _spoils(dossier, v, v.run, buffers)] or reasons
     except SpentError:
         return believed
 
 
-def _spoils(dossier: Dossier, v: Violation, run: int, buffers: frozenset[int]) -> bool:
+def _spoils(dossier: Dossier, v: Violation, run: int, buffers: Collection[int]) -> bool:
     """Return whether a read is late where these buffers lie as planned and all others apart."""
-    dossier.asked.add((run, buffers))
+    dossier.asked.add((run, frozenset(buffers)))
     return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 
 
