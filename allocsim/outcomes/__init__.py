@@ -347,9 +347,7 @@ def _found(
     assert report is not None
     if report.clean and not _measures(evidence):
         return bare_outcome
-    from allocsim.cure.defects import key_of  # noqa: PLC0415 - as above
-    from allocsim.verdict.attribution import Charge  # noqa: PLC0415 - as above
-    from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
+    from allocsim.verdict.attribution import charged  # noqa: PLC0415 - as above
 
     document = evidence.document
     if causes is None:
@@ -357,12 +355,10 @@ def _found(
             whole = rules.reports(document)[1] if whole is None else whole
             causes = _causes(evidence, whole, rules, cures=cures)
         except Exception as error:  # noqa: BLE001 - whatever it is, what the judge said of the file stands
-            bare = (Charge(violation=v, cause=None) for v in report.violations)
-            findings = tuple(_finding(document, charge, known) for charge in bare)
+            findings = tuple(_finding(document, charge, known) for charge in charged((), report.violations))
             return replace(bare_outcome, findings=findings, failed=failure(bare_outcome.file, report, error))
-    charged = causes_by_violation(causes)
-    charges = (Charge(violation=v, cause=charged.get(key_of(v))) for v in report.violations)
-    return replace(bare_outcome, causes=causes, findings=tuple(_finding(document, charge, known) for charge in charges))
+    findings = tuple(_finding(document, charge, known) for charge in charged(causes, report.violations))
+    return replace(bare_outcome, causes=causes, findings=findings)
 
 
 def _confirmed(outcome: Outcome, rules: JudgeRules) -> Outcome:

@@ -24,10 +24,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from allocsim.judge.violations import Violation
-from allocsim.model import OWN, VIEW, Document, Op, Plan, Problem, Program, Run
+from allocsim.model import OWN, Document, Op, Plan, Problem, Program, Run
+from allocsim.programs.access_steps import NEVER, first_and_last
 from allocsim.verdict.calls import OUTERMOST, Call, calls
 
 if TYPE_CHECKING:
@@ -279,13 +278,8 @@ def _span(program: Program, buffer: int) -> tuple[int, int] | None:
     """Return the steps `[first, last + 1)` of the ops, views apart, that name a value of the
     buffer.
     """
-    ops = program.ops
-    inside = program.values.buffer == buffer
-    steps = np.arange(len(ops))
-    reader, writer = np.repeat(steps, np.diff(ops.operand_starts)), np.repeat(steps, np.diff(ops.result_starts))
-    found = np.concatenate([reader[inside[ops.operands]], writer[inside[ops.results]]])
-    found = found[~ops.is_kind(VIEW)[found]]
-    return (int(found.min()), int(found.max()) + 1) if len(found) else None
+    first, last = first_and_last(program)
+    return None if last[buffer] == NEVER else (int(first[buffer]), int(last[buffer]) + 1)
 
 
 def _bytes(ranges: Sequence[tuple[int, int]]) -> str:

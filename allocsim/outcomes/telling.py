@@ -276,8 +276,7 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
     for at, cause in enumerate(outcome.causes):
         yield ""
         words = cause.evidence if cause.violations else cause.text
-        party = f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
-        yield from wrapped(f"{cause.number}. {party}: {words}", "", "   ")
+        yield from wrapped(f"{cause.number}. {cause.charge}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")
         if outcome.replay is not None and outcome.replay.numbers:

@@ -8,6 +8,7 @@ What this module does not see: kernels and differential runs; charges here are t
 alone.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from allocsim.cure.defects import key_of, listed
@@ -53,8 +54,13 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
     """
     judged = told(listed(document), document) if report is None else report
     whole = judged if judged.count <= len(judged.violations) else told(listed(document), document)
-    charged = causes_by_violation(causes_of(document, whole))
-    return judged, tuple(Charge(violation=v, cause=charged.get(key_of(v))) for v in judged.violations)
+    return judged, charged(causes_of(document, whole), judged.violations)
+
+
+def charged(causes: Iterable[Cause], violations: Iterable[Violation]) -> tuple[Charge, ...]:
+    """Return the charge of each violation, of causes that are known."""
+    found = causes_by_violation(causes)
+    return tuple(Charge(violation=v, cause=found.get(key_of(v))) for v in violations)
 
 
 def leading(document: Document) -> Charge | None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from allocsim.allocators.planner import Allocator
 from allocsim.cure import CURABLE, STEPS, Cure, CureSearch
-from allocsim.cure.changes import Change, Charges
+from allocsim.cure.changes import Change, Charges, program_of
 from allocsim.cure.defects import Key, key_of
 from allocsim.cure.effort import Effort
 from allocsim.cure.ranks import ranks
@@ -96,7 +96,7 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
     return tuple(replace(cause, number=number, asked=asked) for number, cause in enumerate(found, start=1))
 
 
-def causes_by_violation(causes: Sequence[Cause]) -> dict[Key, Cause]:
+def causes_by_violation(causes: Iterable[Cause]) -> dict[Key, Cause]:
     """Return the cause that each violation is filed under: of several, the most important one."""
     found: dict[Key, Cause] = {}
     for cause in causes:
@@ -107,14 +107,8 @@ def causes_by_violation(causes: Sequence[Cause]) -> dict[Key, Cause]:
 
 def _place_of(dossier: Dossier, mend: Change) -> tuple[object, ...]:
     """Return what tells mends of equal weight apart, whatever the numbers of buffers and values."""
-    parts = dossier.document
-    order = (
-        dossier.ranks(mend.plan)
-        if mend.plan is not None
-        else ranks(parts.problems[mend.problem].program)
-        if mend.problem is not None
-        else ranks(parts.programs[mend.program or 0])
-    )
+    program = program_of(mend, dossier.document)
+    order = ranks(program) if mend.plan is None else dossier.ranks(mend.plan)
     homes = [None if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
     steps = (mend.plan, mend.problem, mend.program, mend.op, mend.after, mend.operand, mend.result)
     return mend.kind, mend.op_kind or "", *map(_none_first, (*steps, *homes))

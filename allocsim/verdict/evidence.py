@@ -102,6 +102,11 @@ class CureRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether leaving out any one element was tried and brought the fault back."""
     trials: Count
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The changes, by the name that a cure found here has for them (`allocsim.cure.Cure`)."""
+        return self.elements
+
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a verdict is made from."""

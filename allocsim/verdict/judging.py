@@ -52,16 +52,16 @@ def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed
 def verdict_of(dossier: Dossier, causes: tuple[Cause, ...], cure: Cure | None = None) -> Verdict:
     """Return the verdict on the causes found, with the cure of all curable together."""
     joint = _joined(causes)
-    said = dossier.evidence.cure
+    said = dossier.evidence.cure or cure
     return Verdict(
         causes=causes,
         joint=joint,
         detectors=_detectors(dossier),
-        clauses=_clauses(dossier, causes, joint, cure),
+        clauses=_clauses(dossier, causes, joint, said),
         cure=cure,
-        cure_text="; ".join(said.elements) if said else "; ".join(cure.words) if cure else None,
-        cure_bytes=said.nbytes if said else cure.nbytes if cure else None,
-        pin_all_bytes=said.pin_all_bytes if said else cure.pin_all_bytes if cure else None,
+        cure_text=None if said is None else "; ".join(said.words),
+        cure_bytes=None if said is None else said.nbytes,
+        pin_all_bytes=None if said is None else said.pin_all_bytes,
         report=dossier.report,
     )
 
@@ -116,31 +116,27 @@ def _status(count: int | None, more: dict[str, Any], why: str) -> dict[str, Any]
     return {"status": "violations" if count else "clean", "count": count, **more}
 
 
-def _clauses(dossier: Dossier, causes: Sequence[Cause], joint: Sequence[Cause], cure: Cure | None) -> tuple[str, ...]:
+def _clauses(
+    dossier: Dossier, causes: Sequence[Cause], joint: Sequence[Cause], said: CureRecord | Cure | None
+) -> tuple[str, ...]:
     legal = _legality(dossier, causes)
     if not joint:
         agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
         return (legal, "nothing wrong was found", *agreed)
-    parts = [legal, *(f"{_party(f)}: {f.text}" + (f" [{f.places} times]" if f.places > 1 else "") for f in joint)]
+    parts = [legal, *(f"{f.charge}: {f.text}" + (f" [{f.places} times]" if f.places > 1 else "") for f in joint)]
     twice = sum(cause.places for cause in joint) - _places(causes)
     if twice:
         parts.append(f"{twice} of these stand{'s'[: twice == 1]} under two of them: each alone would bring that about")
     origins = dossier.evidence.origins
     if origins:
         parts.append(f"first wrong tensor: {origin_text(dossier, origins[0])}")
-    said: CureRecord | Cure | None = dossier.evidence.cure or cure
     if said is not None:
-        words = said.elements if isinstance(said, CureRecord) else said.words
-        against = (
-            f", against {in_growth(said.pin_all_bytes)} for pinning everything"
-            if said.pin_all_bytes is not None
-            else ""
-        )
+        known = said.pin_all_bytes is not None
+        against = f", against {in_growth(said.pin_all_bytes or 0)} for pinning everything" if known else ""
         cut = ", cheaper ones not looked for to the end" if isinstance(said, Cure) and said.cut else ""
-        parts.append(f"cure: {'; '.join(words)}, {in_growth(said.nbytes)}{_overlap(said)}{against}{cut}")
+        parts.append(f"cure: {_priced(said)}{against}{cut}")
         if isinstance(said, Cure) and said.alternative is not None:
-            other = said.alternative
-            parts.append(f"or {'; '.join(other.words)}, {in_growth(other.nbytes)}{_overlap(other)}")
+            parts.append(f"or {_priced(said.alternative)}")
     parts += [f"not examined: {what}; the steps set for it are spent" for what in dossier.report.unexamined]
     unsought = sum(not cause.sought for cause in causes)
     if unsought:
@@ -177,12 +173,8 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
     return f"the plan is legal (0 conflicts in {ops} ops)"
 
 
-def _party(cause: Cause) -> str:
-    return f"{cause.class_}, fault of the {cause.party}" if cause.party != "unknown" else "cause unknown"
-
-
-def _overlap(said: CureRecord | Cure) -> str:
-    """Return the price of waits: pairs of ops that can no longer run at once."""
-    if isinstance(said, CureRecord) or not said.overlap:
-        return ""
-    return f", {said.overlap} pair{'s'[: said.overlap != 1]} of ops can no longer overlap"
+def _priced(said: CureRecord | Cure) -> str:
+    """Return a cure with its price; that of waits are pairs of ops that can no longer run at once."""
+    lost = said.overlap if isinstance(said, Cure) else 0
+    overlap = f", {lost} pair{'s'[: lost != 1]} of ops can no longer overlap" if lost else ""
+    return f"{'; '.join(said.words)}, {in_growth(said.nbytes)}{overlap}"

@@ -49,12 +49,12 @@ class NamingRow(NamedTuple):
 def told_most(violations: Sequence[Violation]) -> Violation:
     """Return the violation that tells most of a cause: by kind, then the earliest."""
     middle = TELLING.index("Overlap")
+    return min(violations, key=lambda v: (TELLING.index(v.kind) if v.kind in TELLING else middle, *strikes(v)))
 
-    def rank(v: Violation) -> tuple[int, int, int]:
-        place = TELLING.index(v.kind) if v.kind in TELLING else middle
-        return place, -1 if v.run is None else v.run, -1 if v.step is None else v.step
 
-    return min(violations, key=rank)
+def strikes(v: Violation) -> tuple[int, int]:
+    """Return what orders violations in time: run and step, what belongs to none before all."""
+    return -1 if v.run is None else v.run, -1 if v.step is None else v.step
 
 
 def name_of(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> NamingRow:

@@ -134,6 +134,11 @@ class Cause:
     The steps for that are limited; beyond them the writer found is believed.
     """
 
+    @property
+    def charge(self) -> str:
+        """Class and party in words."""
+        return f"{self.class_}, fault of the {self.party}" if self.party != "unknown" else "cause unknown"
+
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
         """Return an entry of `causes` in `--json`, `patched` with the patch of its cure."""
         return {

@@ -12,7 +12,7 @@ from allocsim.diagnostics.document_facts import DocumentFacts
 from allocsim.judge.fast import Violation
 from allocsim.model import Program
 from allocsim.verdict.dossier import Dossier
-from allocsim.verdict.naming import NamingRow, told_most
+from allocsim.verdict.naming import NamingRow, strikes, told_most
 from allocsim.verdict.records import Cause, FirstPlace, Witness
 from allocsim.verdict.report_facts import BELIEF_KINDS
 
@@ -39,11 +39,7 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
     )
     first = min(
         [one for one in violations if one.kind in READ_WRONG] if v.kind in READ_WRONG else violations,
-        key=lambda v: (
-            v.op is None and v.step is None,  # a belief about no one place: where it did harm says more
-            -1 if v.run is None else v.run,
-            -1 if v.step is None else v.step,
-        ),
+        key=lambda v: (v.op is None and v.step is None, *strikes(v)),  # of no one place: where it did harm says more
     )
     return named_cause(
         dossier,
