@@ -11,7 +11,6 @@ What this module does not see: whether what comes out is right.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from allocsim.cure.changes import UNSAFE_PAIR, Change
 from allocsim.cure.drafting import Draft, apart_already, over_operands, partners_at, replan
@@ -22,13 +21,6 @@ from allocsim.model import OWN
 
 Edges = set[tuple[int, int]]
 """Pairs of buffers, the lower first."""
-
-
-class Way(NamedTuple):
-    """One way to part buffers: who moves, and whether a mover on free bytes stays."""
-
-    moving: set[int]
-    stay: bool = False
 
 
 def settle(draft: Draft, change: Change, violations: Sequence[Violation], rigour: Rigour, *, by_wait: bool) -> bool:
@@ -58,7 +50,8 @@ def _parted(
     """Part the pairs of a plan: the buffer of the change gives way, or all it meets."""
     plan, room, focus = draft.document.plans[index], draft.rooms[index], change.buffer
     own_faults = any(v.other_buffer is None and v.plan == index and v.buffer == focus for v in violations)
-    if change.kind == "size" or (change.kind == "slot" and own_faults):
+    stay = own_faults and change.kind in {"size", "slot"}  # where its bytes are free, its size alone is wrong
+    if change.kind == "size" or stay:
         draft.resized[index].add(focus or 0)
     session = draft.document.session is not None and focus is not None
     lasting = session and any(number != index for number, _ in kin(draft.document, index, focus or 0))
@@ -72,7 +65,7 @@ def _parted(
     if not left and change.kind in {"lifetime", "pin", "pair"}:
         return True
     ways = _ways(room, left, change, own_faults=own_faults, lasting=lasting)
-    tried = [_tried(draft, index, way, change, rigour) for way in ways]
+    tried = [_tried(draft, index, moving, change, rigour, stay=stay) for moving in ways]
     best = min(filter(None, tried), key=lambda one: one[0], default=None)
     if best is None:
         return not ways
@@ -83,7 +76,7 @@ def _parted(
     return True
 
 
-def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting: bool) -> list[Way]:
+def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting: bool) -> list[set[int]]:
     """Return who could move, so that no pair is left that meets."""
     focus = change.buffer
 
@@ -92,25 +85,26 @@ def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting:
 
     in_time = [sorted(pair, key=age) for pair in left]
     if focus is None:
-        return [Way({later for _, later in in_time}), Way({earlier for earlier, _ in in_time})]
+        return [{later for _, later in in_time}, {earlier for earlier, _ in in_time}]
     rest = {pair[1] for pair in in_time if focus not in pair}
     partners = {buffer for pair in in_time if focus in pair for buffer in pair} - {focus}
-    ways = [] if lasting else [Way({focus} | rest, stay=change.kind in {"size", "slot"} and own_faults)]
+    ways = [] if lasting else [{focus} | rest]
     if partners and not own_faults:
-        ways.append(Way(partners | rest))
+        ways.append(partners | rest)
     if change.kind == "pair" and change.other is not None:
-        ways.append(Way({change.other} | rest))
+        ways.append({change.other} | rest)
     return ways
 
 
 def _tried(
-    draft: Draft, index: int, way: Way, change: Change, rigour: Rigour
+    draft: Draft, index: int, moving: set[int], change: Change, rigour: Rigour, *, stay: bool
 ) -> tuple[tuple[int, int], Room, set[int]] | None:
-    """Return the price of a way, the room after it, and who moved; None where it cannot be gone.
+    """Return the price of moving some buffers, the room after it, and who moved; None where that
+    cannot be.
 
     What was told where to lie moves only for a change of its own slot, and goes there.
     """
-    plan, focus, moving = draft.document.plans[index], change.buffer, set(way.moving)
+    plan, focus = draft.document.plans[index], change.buffer
     fixed = plan.problem.fixed if plan.problem is not None else {}
     if not moving or (change.kind != "slot" and not moving.isdisjoint(fixed)):
         return None
@@ -119,7 +113,7 @@ def _tried(
         told = {focus}
         room.arena[focus], room.offset[focus] = int(plan.program.buffers.arena[focus]), fixed[focus]
         moving = {b for b in partners_at(room, focus) if b not in fixed} | (moving - told)
-    if moving and not room.move(moving, rigour, stay=way.stay):
+    if moving and not room.move(moving, rigour, stay=stay):
         return None
     return (room.peak(), len(moving)), room, moving | told
 

@@ -15,7 +15,8 @@ What this module does not see: bytes, and how long ops take.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -31,15 +32,11 @@ PRUNED: Final = 64
 """Waits of which each is tried to be left out; of more, none is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ordered:
-    """How far each op knows each stream: `known[i, s]` is the last op of stream s that happens
-    before op i or is it, -1 if none does.
-    """
+    """What happens before what, by the streams of ops and their waits."""
 
     stream: Int64s
-    known: Int64s
-    """int64 (ops, streams)."""
     waits: tuple[tuple[int, ...], ...]
 
     @classmethod
@@ -47,21 +44,32 @@ class Ordered:
         """Return the order of a program."""
         ops = program.ops
         bounds, after = ops.after_starts.tolist(), ops.after.tolist()
-        waits = tuple(tuple(after[low:high]) for low, high in pairwise(bounds))
         _, stream = np.unique(ops.stream, return_inverse=True)
-        return cls(stream=stream.astype(np.int64), known=_known(stream.astype(np.int64), waits), waits=waits)
+        return cls(stream=stream.astype(np.int64), waits=tuple(tuple(after[a:b]) for a, b in pairwise(bounds)))
 
     def waiting(self, more: Iterable[Pair]) -> "Ordered":
         """Return the order with more waits, pairs of an op and an earlier one."""
-        rows = [list(row) for row in self.waits]
-        added = False
+        added: dict[int, list[int]] = defaultdict(list)
         for op, after in more:
-            rows[op].append(after)
-            added = True
-        if not added:
-            return self
-        waits = tuple(map(tuple, rows))
-        return Ordered(stream=self.stream, known=_known(self.stream, waits), waits=waits)
+            added[op].append(after)
+        waits = tuple((*row, *added[op]) if op in added else row for op, row in enumerate(self.waits))
+        return replace(self, waits=waits) if added else self
+
+    @cached_property
+    def known(self) -> Int64s:
+        """int64 (ops, streams): how far each op knows each stream, the last op of it that happens
+        before the op or is it, -1 if none does.
+        """
+        count = int(self.stream.max(initial=0)) + 1
+        known = np.full((len(self.stream), count), -1, dtype=np.int64)
+        last = [-1] * count
+        for op, (mine, row) in enumerate(zip(self.stream.tolist(), self.waits, strict=True)):
+            if last[mine] >= 0:
+                known[op] = known[last[mine]]
+            for after in row:
+                known[op] = np.maximum(known[op], known[after])
+            known[op, mine] = last[mine] = op
+        return known
 
     def before(self, first: int, second: int) -> bool:
         """Whether one op happens before another."""
@@ -78,19 +86,6 @@ class Ordered:
             known = np.searchsorted(mine, self.known[others, stream], side="right")
             total += int((earlier - known).sum())
         return total
-
-
-def _known(stream: Int64s, waits: Sequence[Sequence[int]]) -> Int64s:
-    count = int(stream.max(initial=0)) + 1
-    known = np.full((len(stream), count), -1, dtype=np.int64)
-    last = [-1] * count
-    for op, (mine, row) in enumerate(zip(stream.tolist(), waits, strict=True)):
-        if last[mine] >= 0:
-            known[op] = known[last[mine]]
-        for after in row:
-            known[op] = np.maximum(known[op], known[after])
-        known[op, mine] = last[mine] = op
-    return known
 
 
 def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:

@@ -9,6 +9,7 @@ What this module does not see: classes and parties.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -284,29 +285,25 @@ class Dossier:
         """Whether the buffer of a violation is a parameter or a state."""
         return v.buffer is not None and bool(self.program(v).buffers.persistent[v.buffer])
 
-    def over(self, v: Violation) -> frozenset[int]:
+    def over(self, v: Violation) -> AbstractSet[int]:
         """The buffers that the judge lists over the buffer of a violation."""
-        none: frozenset[int] = frozenset()
-        if v.plan is None or v.program is None or v.buffer is None:
-            return none
-        return self.meetings.get((v.plan, v.program), {}).get(v.buffer, none)
+        return self._over.get((v.plan, v.program, v.buffer), frozenset())
 
-    def lost_to(self, v: Violation) -> frozenset[int]:
+    @cached_property
+    def _over(self) -> Mapping[tuple[object, ...], AbstractSet[int]]:
+        """(plan, program, buffer) -> buffers that it lies over while both live, by the judge."""
+        found: dict[tuple[object, ...], set[int]] = defaultdict(set)
+        for v in self.static:
+            if v.kind == "Overlap":
+                found[v.plan, v.program, v.buffer].add(v.other_buffer or 0)
+                found[v.plan, v.program, v.other_buffer].add(v.buffer or 0)
+        return found
+
+    def lost_to(self, v: Violation) -> AbstractSet[int]:
         """The buffers that earlier moves of a row wrote and a move reads late; None: no reads."""
         over = self.over(v)
         moving = bool(over) and v.kind == "StaleRead" and v.op is not None
         return over & moved_before(self.program(v), v.op or 0) if moving else frozenset()
-
-    @cached_property
-    def meetings(self) -> Mapping[tuple[int, int], Mapping[int, frozenset[int]]]:
-        """(plan, program) -> buffer -> buffers that it lies over while both live, by the judge."""
-        found: dict[tuple[int, int], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for v in self.static:
-            if v.kind == "Overlap" and v.plan is not None and v.program is not None:
-                place = found[v.plan, v.program]
-                place[v.buffer or 0].add(v.other_buffer or 0)
-                place[v.other_buffer or 0].add(v.buffer or 0)
-        return {place: {buffer: frozenset(others) for buffer, others in rows.items()} for place, rows in found.items()}
 
     def witness(
         self,
