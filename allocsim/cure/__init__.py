@@ -3,8 +3,6 @@ it costs.
 
     found = CureSearch(document=document, asked=asked, report=report).found()
 
-`asked` are changes, each with the violations that it explains.
-
 What is changed: beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads,
 and pairs that are unsafe for a kernel (`allocsim.cure.changes`). Of a plan, only the slots move
 that have to: of two buffers that meet either may give way, and what needs the fewest bytes, then
@@ -23,10 +21,6 @@ everything apart. A wait costs no bytes but overlap: the pairs of ops that can n
 once. A race over reuse can also be cured by placing apart: that is the cure's `alternative`.
 
 `minimal` says that each change was left out once and a violation came back.
-
-The search takes steps of an `Effort` (`allocsim.cure.effort`). Once they are spent it ends with the
-best cure so far, which says that it is `cut`: cheaper ones, and whether it is minimal, were then
-not looked for.
 
 Complexity: O(moved slots x buffers), and a few checks of the document.
 
@@ -102,6 +96,7 @@ class CureSearch:
     judge: RuledJudge = listed
     """The judge, with the rules by which `report` was made."""
     effort: Effort = field(default_factory=partial(Effort, STEPS))
+    """The steps that may be taken; once they are spent the best cure so far is it, and is `cut`."""
     by_wait: bool = True
     """Whether waits cure races over reuse."""
     trials: int = field(default=0, init=False)

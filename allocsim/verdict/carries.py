@@ -299,11 +299,8 @@ def handed_on(loop: CarriedLoop, plan: Plan | None) -> HandedOn:
         strayed = {move.source for move in moves if place(move.source) in taken}
         if len(strayed) > 1:
             exchanged |= {frozenset((one, other)) for one in strayed for other in lying[place(one)] if one != other}
-    return HandedOn(loop.carries | elided, frozenset(exchanged), _astray(loop, plan))
-
-
-def _astray(loop: CarriedLoop, plan: Plan) -> frozenset[int]:
     wanted, handed = plan.program.buffers.arena, loop.carries.union(move.source for move in loop.moves)
     lies = {b: (int(wanted[b]), int(plan.arena[b])) for b in handed if plan.placed[b]}
     ways = set(lies.values())
-    return frozenset(b for b, (told, found) in lies.items() if told != found and (found, told) in ways)
+    astray = frozenset(b for b, (told, found) in lies.items() if told != found and (found, told) in ways)
+    return HandedOn(loop.carries | elided, frozenset(exchanged), astray)

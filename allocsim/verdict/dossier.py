@@ -8,7 +8,7 @@ What this module does not see: classes and parties.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
@@ -151,7 +151,26 @@ class Dossier:
     @once
     def aliases(self, plan: Plan, program: Program) -> frozenset[tuple[int, int, int]]:
         """(op, operand, result position) whose bytes start at one address as planned."""
-        return frozenset(_aliases(plan, program))
+        values, ops = program.values, program.ops
+        placed = plan.placed[values.buffer]
+        address = np.where(placed, plan.offset[values.buffer], 0) + values.offset
+        # buffers outside the arenas are address spaces of their own, numbered behind the arenas
+        space = np.where(placed, plan.arena[values.buffer], len(program.arenas) + values.buffer)
+        address_of, space_of = address.tolist(), space.tolist()
+        filled = (values.hulls[:, 1] > values.hulls[:, 0]).tolist()
+        views = ops.is_kind(VIEW).tolist()
+        operands, operand_starts = ops.operands.tolist(), ops.operand_starts.tolist()
+        results, result_starts = ops.results.tolist(), ops.result_starts.tolist()
+        found: set[tuple[int, int, int]] = set()
+        for step in range(len(ops)):
+            if views[step]:
+                continue
+            for r, result in enumerate(results[result_starts[step] : result_starts[step + 1]]):
+                for o, operand in enumerate(operands[operand_starts[step] : operand_starts[step + 1]]):
+                    same = address_of[result] == address_of[operand] and space_of[result] == space_of[operand]
+                    if same and filled[result] and filled[operand]:
+                        found.add((step, o, r))
+        return frozenset(found)
 
     # what the judge says of a document mended -----------------------------------------------------
 
@@ -369,24 +388,3 @@ def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[
     while path[-1][1] != start:
         path.append(came[path[-1][1]])
     return tuple(path)
-
-
-def _aliases(plan: Plan, program: Program) -> Iterator[tuple[int, int, int]]:
-    values, ops = program.values, program.ops
-    placed = plan.placed[values.buffer]
-    address = np.where(placed, plan.offset[values.buffer], 0) + values.offset
-    # buffers outside the arenas are address spaces of their own, numbered behind the arenas
-    space = np.where(placed, plan.arena[values.buffer], len(program.arenas) + values.buffer)
-    address_of, space_of = address.tolist(), space.tolist()
-    filled = (values.hulls[:, 1] > values.hulls[:, 0]).tolist()
-    views = ops.is_kind(VIEW).tolist()
-    operands, operand_starts = ops.operands.tolist(), ops.operand_starts.tolist()
-    results, result_starts = ops.results.tolist(), ops.result_starts.tolist()
-    for step in range(len(ops)):
-        if views[step]:
-            continue
-        for r, result in enumerate(results[result_starts[step] : result_starts[step + 1]]):
-            for o, operand in enumerate(operands[operand_starts[step] : operand_starts[step + 1]]):
-                same = address_of[result] == address_of[operand] and space_of[result] == space_of[operand]
-                if same and filled[result] and filled[operand]:
-                    yield step, o, r

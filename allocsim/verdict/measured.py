@@ -190,31 +190,27 @@ def sanitizer_causes(dossier: Dossier) -> Iterator[Cause]:
         if incident.kind in BY_KERNEL and not _as_told(dossier, incident):
             found[_row_of(incident).evidence, dossier.kind(incident.run, incident.op)].append(incident)
     for (_, kind), incidents in found.items():
-        yield _misdeed(dossier, incidents, kind)
+        first, row = incidents[0], _row_of(incidents[0])
+        step = first.op if first.op is not None else first.suspects[0] if first.suspects else None
+        yield named_cause(
+            dossier,
+            row,
+            Change(kind=row.mends[0], op_kind=kind),
+            f"{row.evidence}: {first.message}" if row.class_ != "unknown" else first.message,
+            FirstPlace.of(first, step),
+            places=len(incidents),
+            wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
+            victim=dossier.witness(
+                first.held_run, first.held_op, home=first.run, buffer=first.buffer, ranges=first.bytes
+            ),
+            writer=None if first.op is None else dossier.witness(first.run, first.op, value=first.value),
+        )
 
 
 def _row_of(incident: Incident) -> NamingRow:
     if incident.op is None and incident.suspects is not None and incident.suspects[0] == incident.suspects[1]:
         return MEASURED_NAMES["unknown"]  # no op ran in between
     return MEASURED_NAMES[incident.kind]
-
-
-def _misdeed(dossier: Dossier, incidents: Sequence[Incident], kind: str | None) -> Cause:
-    incident, row = incidents[0], _row_of(incidents[0])
-    step = incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else None
-    return named_cause(
-        dossier,
-        row,
-        Change(kind=row.mends[0], op_kind=kind),
-        f"{row.evidence}: {incident.message}" if row.class_ != "unknown" else incident.message,
-        FirstPlace.of(incident, step),
-        places=len(incidents),
-        wrong_bytes=sum(high - low for one in incidents for low, high in one.bytes),
-        victim=dossier.witness(
-            incident.held_run, incident.held_op, home=incident.run, buffer=incident.buffer, ranges=incident.bytes
-        ),
-        writer=None if incident.op is None else dossier.witness(incident.run, incident.op, value=incident.value),
-    )
 
 
 def _as_told(dossier: Dossier, incident: Incident) -> bool:
@@ -260,29 +256,17 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
         if origin.what == "operand" and (origin.run, int(program.values.buffer[origin.value])) in racing:
             continue  # somebody wrote there, or did not yet, because nothing said when
         found[dossier.kind(*place) or ""].append(origin)
+    unmeasured = "K has not measured this kernel"
+    missing = unmeasured if evidence.audit is None else "S and K find nothing that accounts for it"
     for kind, origins in found.items():
-        yield _unknown(dossier, origins, kind)
+        first = origins[0]
+        what = "its operands are right" if first.what == "result" else "its bytes changed between write and read"
+        text = f"{origin_text(dossier, first)}: {what}, but {missing}"
+        change = Change(kind="unknown", op_kind=kind)
+        yield _cause_at(dossier, change, text, (first.run, first.op), first.value, places=len(origins))
     if evidence.diverges and not evidence.origins and not causes:
         text = "the default run differs from the reference, but no op could be found that makes the difference"
         yield named_cause(dossier, MEASURED_NAMES["unknown"], Change(kind="unknown"), text, FirstPlace(), places=1)
-
-
-def _unknown(dossier: Dossier, origins: Sequence[Origin], kind: str) -> Cause:
-    origin = origins[0]
-    what = "its operands are right" if origin.what == "result" else "its bytes changed between write and read"
-    missing = (
-        "K has not measured this kernel"
-        if dossier.evidence.audit is None
-        else "S and K find nothing that accounts for it"
-    )
-    return _cause_at(
-        dossier,
-        Change(kind="unknown", op_kind=kind),
-        f"{origin_text(dossier, origin)}: {what}, but {missing}",
-        (origin.run, origin.op),
-        origin.value,
-        places=len(origins),
-    )
 
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
