@@ -77,7 +77,10 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
         for pair, rows in pairs.items()
         if pair not in innocent
     }
-    answers = _answers(dossier, asked, reads, violations)
+    answers = {pair: changes for pair, changes in asked.items() if changes is not None}
+    edges = [pair for pair, changes in asked.items() if changes is None]  # one of their slots, whichever
+    answers |= _covered(dossier, [*edges, *_moved_at_once(dossier, answers, edges)], violations)
+    answers |= _moves_in_turn(dossier, answers, reads)
     answers |= {pair: answers.get(guilty, ()) for pair, guilty in innocent.items()}
     for pair, rows in pairs.items():
         for v in (v for v in rows if v.kind != "StaleRead"):
@@ -208,31 +211,29 @@ def _innocent(
     the op unsafe by themselves.
     """
     ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
-    unsafe: dict[tuple[int, int, int | None], Violation] = {}
+    unsafe: dict[tuple[int, int, int | None], tuple[Pair, int | None]] = {}
     for pair, rows in pairs.items():
         for v in rows:
             if v.kind in {"Overlap", "UnsafeInPlace"} and v.op is not None:
                 ops[pair.plan, pair.program, v.op].append(pair)
             if v.kind == "UnsafeInPlace":
-                unsafe[pair.plan, pair.program, v.op] = v
+                unsafe[pair.plan, pair.program, v.op] = pair, v.run
     found: dict[Pair, Pair] = {}
     accomplices: dict[Pair, list[Pair]] = {}
-    for at, v in unsafe.items():
+    for at, (filed, run) in unsafe.items():
         read, written = dossier.doings(dossier.document.programs[at[1]]).buffers(at[2] or 0)
         touched = read | written
         here = [
             p for p in dict.fromkeys(ops[at]) if touched.issuperset(p.buffers) and not written.issuperset(p.buffers)
         ]
-        if len(here) < 2 or v.run is None:
+        if len(here) < 2 or run is None:
             continue
-        alone = dict(_by_themselves(dossier, v.run, here[:QUESTIONS]))
+        alone = dict(_by_themselves(dossier, run, here[:QUESTIONS]))
         guilty = [p for p, kinds in alone.items() if any(kind in PAIRED for kind, _ in kinds)]
         if guilty:
             found |= {p: guilty[0] for p in alone if p not in guilty}
-        filed = _pair(dossier, v)
-        if filed is not None:
-            unsafe_too = [p for p, kinds in alone.items() if p != filed and ("UnsafeInPlace", at[2]) in kinds]
-            accomplices.setdefault(filed, []).extend(unsafe_too)
+        unsafe_too = [p for p, kinds in alone.items() if p != filed and ("UnsafeInPlace", at[2]) in kinds]
+        accomplices.setdefault(filed, []).extend(unsafe_too)
     return found, accomplices
 
 
@@ -249,19 +250,6 @@ def _by_themselves(
 
 
 # which change for each pair -----------------------------------------------------------------------
-
-
-def _answers(
-    dossier: Dossier,
-    asked: Mapping[Pair, tuple[Change, ...] | None],
-    reads: Sequence[Violation],
-    violations: Sequence[Violation],
-) -> dict[Pair, tuple[Change, ...]]:
-    """Return the changes for each pair, slots chosen where one of the two has to move."""
-    named = {pair: changes for pair, changes in asked.items() if changes is not None}
-    edges = [pair for pair, changes in asked.items() if changes is None]
-    named |= _covered(dossier, [*edges, *_moved_at_once(dossier, named, edges)], violations)
-    return named | _moves_in_turn(dossier, named, reads)
 
 
 def _moved_at_once(dossier: Dossier, answers: Answers, edges: Sequence[Pair]) -> list[Pair]:

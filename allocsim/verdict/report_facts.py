@@ -27,7 +27,7 @@ def counts_of(evidence: Evidence, report: Report) -> dict[str, int | None]:
         "P": None if evidence.sanitizer is None else len(evidence.sanitizer),
         "D": (len(evidence.origins or ()) or int(bool(evidence.diverges))) if compared else None,
         "K": None if audit is None else sum(row.measured == "unsafe" and row.declared for row in audit),
-        "R": only_later(report) if goes_on(document) else None,
+        "R": only_later(report) if document.session is not None and len(document.session) > 1 else None,
     }
 
 
@@ -48,11 +48,6 @@ def only_later(report: Report) -> int:
     first = {place(v) for v in static if v.run == 0}
     of_later = (v.other_run is not None and v.run is not None and v.other_run > v.run for v in static)
     return sum(later or (bool(v.run) and place(v) not in first) for v, later in zip(static, of_later, strict=True))
-
-
-def goes_on(document: Document) -> bool:
-    """Return whether a run comes after another over its memory, as those of a session alone do."""
-    return document.session is not None and len(document.session) > 1
 
 
 def at_once(runs: Sequence[Run]) -> int:
