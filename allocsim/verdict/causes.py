@@ -182,7 +182,7 @@ def _sharing(causes: Iterable[Cause]) -> Mapping[Key, Sequence[Cause]]:
 def _search(
     dossier: Dossier, chosen: Sequence[Cause], sharing: Mapping[Key, Sequence[Cause]], **more: Any
 ) -> CureSearch:
-    """Return the search for a cure of some causes, in which what others explain as well may stay."""
+    """Return the search for a cure of some causes: what others explain as well may stay."""
     taken = {id(cause) for cause in chosen}
     near = {id(one): one for cause in chosen for v in cause.violations for one in sharing[key_of(v)]}
     return CureSearch(

@@ -174,7 +174,7 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
 
 
 def _priced(said: CureRecord | Cure) -> str:
-    """Return a cure with its price; that of waits are pairs of ops that can no longer run at once."""
+    """Return a cure with its price: bytes, and pairs of ops that can no longer run at once."""
     lost = said.overlap if isinstance(said, Cure) else 0
     overlap = f", {lost} pair{'s'[: lost != 1]} of ops can no longer overlap" if lost else ""
     return f"{'; '.join(said.words)}, {in_growth(said.nbytes)}{overlap}"
