@@ -8,12 +8,13 @@ from operator import getitem
 import pytest
 
 from allocsim import check
-from allocsim.document import dumps
+from allocsim.document import dumps, loads
 from allocsim.errors import ModelError
 from allocsim.judge import plain
 from allocsim.judge.fast import h_races
-from allocsim.judge.plain import races
-from allocsim.model import Arena, Document
+from allocsim.judge.plain import document_records, races
+from allocsim.judge.plain.ranges import merged
+from allocsim.model import SAME, Arena, Document, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 BYTES = (Arena(name="cpu", alignment=1),)
@@ -89,20 +90,160 @@ def test_an_order_that_shows_a_race_is_told_as_long_as_there_is_room_for_all_of_
 
 
 @pytest.mark.parametrize(
-    ("path", "count"),
+    ("path", "what", "count"),
     [
-        (("programs", 0, "values", 0, "buffer"), 2),
-        (("programs", 0, "ops", 1, "operands", 0), 2),
-        (("programs", 0, "ops", 1, "results", 0), 2),
-        (("programs", 0, "buffers", 0, "arena"), 1),
-        (("plans", 0, "slots", 0, "arena"), 1),
-        (("plans", 0, "program"), 1),
+        (("programs", 0, "values", 0, "buffer"), "buffer", 2),
+        (("programs", 0, "ops", 1, "operands", 0), "value", 2),
+        (("programs", 0, "ops", 1, "results", 0), "value", 2),
+        (("programs", 0, "buffers", 0, "arena"), "arena", 1),
+        (("plans", 0, "slots", 0, "arena"), "arena", 1),
+        (("plans", 0, "program"), "program", 1),
     ],
     ids=["buffer of a value", "operand", "result", "arena of a buffer", "arena of a slot", "program of a plan"],
 )
-def test_an_index_that_is_the_count_is_refused(path, count):
+def test_an_index_that_is_the_count_is_refused(path, what, count):
     tree = json.loads(dumps(over(EIGHT, EIGHT, (0, 0))))
     *way, last = path
     reduce(getitem, way, tree)[last] = count
-    with pytest.raises(ModelError, match=f"{count} does not exist; there are {count}"):
+    with pytest.raises(ModelError, match=rf": {what} {count} does not exist; there are {count}"):
         plain.read(tree)
+
+
+@pytest.mark.parametrize(
+    ("operand", "result", "safe"),
+    [
+        (("f32", (2,), (8,), 12), ("f32", (2,), None, 8), False),
+        (("f32", (1,), (8,), 12), ("f32", (1,), None, 8), True),
+        (("f32", (2, 1), (4, 64), 8), ("f32", (2, 1), None, 8), True),
+        (("f32", (2,), None, 8), ("i32", (2,), None, 8), True),
+        (("f32", (2,), None, 8), ("f16", (2,), None, 4), False),
+        (("u4", (3,), (0,), 2), ("u4", (3,), None, 2), True),
+    ],
+    ids=["apart", "one element", "an axis of one", "as wide", "narrower", "packed"],
+)
+def test_an_exact_pair_has_one_layout_in_every_axis_that_is_longer_than_one(operand, result, safe):
+    assert {v.kind for v in judged(over(operand, result, (0, 0)))} == (set() if safe else {"UnsafeInPlace", "Overlap"})
+
+
+def believed(buffers, slots, events=(), **problem):
+    """A program without ops, with what a problem believes of its buffers."""
+    tree = {
+        "format": "allocsim",
+        "version": 1,
+        "programs": [{"buffers": [{"nbytes": 8, **buffer} for buffer in buffers], "values": [], "ops": []}],
+        "problems": [{"program": 0, **problem}],
+        "plans": [
+            {
+                "program": 0,
+                "problem": 0,
+                "slots": [{"arena": 0, "offset": offset, "nbytes": 8} for offset in slots],
+                "events": [list(event) for event in events],
+            }
+        ],
+    }
+    return loads(json.dumps(tree))
+
+
+@pytest.mark.parametrize(("role", "kinds"), [("temporary", set()), ("state", {"Overlap"})])
+def test_a_believed_pair_hands_nothing_over_where_one_of_them_lasts(role, kinds):
+    made = believed([{}, {"role": role}], [0, 0], start=[0, 1], stop=[2, 3], may_share=[[0, 1]])
+    assert {v.kind for v in judged(made)} & {"Overlap"} == kinds
+
+
+@pytest.mark.parametrize(("step", "outside"), [(0, False), (1, True)])
+def test_a_life_of_the_first_step_is_missed_by_what_is_allocated_behind_it(step, outside):
+    made = believed([{}], [0], [(step, "alloc", 0)], start=[0], stop=[1])
+    assert any(v.kind == "EventOutsideLifetime" for v in judged(made)) == outside
+
+
+def test_a_state_of_two_plans_is_met_as_planned_and_not_apart():
+    """Two runs that nothing orders write two halves of it, which the plans lay onto each other."""
+    plans = []
+    for low, offset in ((8, 0), (0, 8)):
+        b = ProgramBuilder("p", arenas=BYTES)
+        state = b.buffer("s", 16, role=Role.STATE)
+        b.op("f", (), (b.value("half", state, "u8", (8,), offset=low),))
+        plans.append(plan_of(b.build(), [offset]))
+    ordered, apart = (
+        Document.of(*(Run.of(plan, after=after) for plan, after in zip(plans, waits, strict=True)))
+        for waits in ((None, None), ((), ()))
+    )
+    assert [v.kind for v in judged(ordered) if v.kind == "Race"] == []
+    (race,) = (v for v in judged(apart) if v.kind == "Race")
+    assert (race.in_apart, *(v.in_apart for v in check(apart).of_kind("Race"))) == (False, False)
+
+
+@pytest.mark.parametrize("number", ["8", True, None, -1, (1 << 62) + 1, 1.5, [8]])
+def test_what_is_no_count_is_refused(number):
+    tree = json.loads(dumps(over(EIGHT, EIGHT, (0, 0))))
+    tree["programs"][0]["buffers"][0]["nbytes"] = number
+    with pytest.raises(ModelError, match=r"is not an integer from 0 to 2\^62"):
+        plain.read(tree)
+
+
+def test_ranges_without_a_byte_are_left_out():
+    assert merged([(2, 2)]) == merged([]) == ()
+    assert merged([(0, 4), (4, 4), (6, 6), (8, 9)]) == ((0, 4), (8, 9))
+
+
+def test_a_buffer_without_a_slot_is_missed_where_one_run_of_the_plan_touches_it():
+    b = ProgramBuilder("p", arenas=BYTES)
+    b.op("host.write", (), (b.tensor("x", "u8", (8,)),))
+    plan = plan_of(b.build(), [None])
+    assert [v.kind for v in judged(Document.of(Run.of(plan), Run.of(plan, skip=(0,))))] == ["Unplaced"]
+    assert judged(Document.of(Run.of(plan, skip=(0,)))) == ()
+
+
+def test_each_time_that_a_buffer_is_given_back_while_it_lives_is_told():
+    events = [(0, "alloc", 0), (1, "free", 0), (3, "alloc", 0), (4, "free", 0), (6, "alloc", 0)]
+    found = judged(believed([{}], [0], events, start=[0], stop=[8]))
+    assert [v.step for v in found if v.kind == "EventOutsideLifetime"] == [1, 4]
+
+
+def laid(operand, result, slots, pairs, *, kind="f", nbytes=(16, 8)):
+    """An op from one buffer to another, each value (dtype, shape, offset)."""
+    b = ProgramBuilder("p", arenas=BYTES)
+    x, y = (
+        b.value(name, b.buffer(name, size), dtype, shape, offset=offset)
+        for name, size, (dtype, shape, offset) in zip("xy", nbytes, (operand, result), strict=True)
+    )
+    b.op("host.write", (), (x,))
+    b.op(kind, (x,), (y,), in_place=pairs)
+    b.op("host.read", (y,), ())
+    return Document.of(plan_of(b.build(), slots))
+
+
+def test_a_pair_has_one_address_wherever_in_their_buffers_the_two_lie():
+    x, y = ("u8", (8,), 8), ("u8", (8,), 0)
+    assert judged(laid(x, y, [0, 8], [(0, 0)])) == ()
+    assert judged(laid(y, x, [8, 0], [(0, 0)], nbytes=(8, 16))) == ()
+    assert judged(laid(x, y, [0, 0], [(0, 0)])) == ()  # they share no byte
+    assert {v.kind for v in judged(laid(x, y, [0, 4], [(0, 0)]))} == {"UnsafeInPlace", "Overlap"}
+
+
+def test_of_two_promises_for_one_pair_the_stronger_counts():
+    x, y = ("u8", (8,), 0), ("u8", (2, 4), 0)
+    for pairs, safe in (([(0, 0)], False), ([(0, 0), (0, 0, "bytes")], True), ([(0, 0, "bytes"), (0, 0)], True)):
+        assert (judged(laid(x, y, [0, 0], pairs, nbytes=(8, 8))) == ()) == safe, pairs
+
+
+@pytest.mark.parametrize("kind", ["f", SAME])
+def test_a_value_that_reaches_a_byte_beyond_its_buffer_is_found(kind):
+    for operand, result in ((9, 9), (8, 9), (9, 8)):
+        sides = [("u8", (count,), 0) for count in (operand, result)]
+        if kind != SAME or operand == result:
+            assert judged(laid(*sides, [0, 16], [], kind=kind, nbytes=(8, 8)))
+
+
+def test_a_layout_has_as_many_ranges_as_there_may_be_and_no_more(monkeypatch):
+    monkeypatch.setattr(document_records, "MAX_PIECES", 3)
+    for count in (3, 4):
+        b = ProgramBuilder("p", arenas=BYTES)
+        x = b.value("x", b.buffer("x", 8 * count), "u8", (count,), strides=(8,))
+        b.op("host.write", (), (x,))
+        tree = json.loads(dumps(Document.of(plan_of(b.build(), [0]))))
+        if count == 3:
+            assert plain.judge(plain.read(tree)).clean
+        else:
+            with pytest.raises(ModelError, match="a layout of more than 3 ranges is not supported"):
+                plain.judge(plain.read(tree))
