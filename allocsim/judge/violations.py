@@ -1,10 +1,10 @@
-"""What a check can say: the kinds of defect, and the record that names one defect with its
+"""The kinds of defect that a check can report, and the record that names one defect with its
 witnesses.
 
-A violation is data. Its fields are indices into the document's tables (None where they do not
-apply), so that a program can act on it, with the names beside them for people. `step` is the place
-of the op in the program's list and equals `op`. `bytes` are half-open ranges within the buffer
-named by `buffer`.
+A violation is data. Its fields are indices into the document's tables (None where a field does not
+apply), so that a program can act on it; `names` has the same for people. `step` is the index of
+the op in the program's list and equals `op`. `bytes` are half-open ranges of bytes within the
+buffer named by `buffer`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "HistoryRead": ("warning", "a byte read was written in an earlier run, outside persistent buffers"),
     "AssumedInPlace": ("warning", "an exact alias is taken to be safe though nobody knows whether the kernel is"),
 }
-"""Every kind, in the order in which kinds of one step are listed."""
+"""Every kind of defect; violations of one step are listed in this order."""
 
 
 Range = tuple[int, int]
@@ -55,29 +55,29 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Particulars:
-    """What a sentence names of a defect beyond the fields of its record; empty where a judge does
-    not say it.
+    """What the printed sentence names beyond the fields of `Violation`; a judge may leave each
+    field empty.
     """
 
     other_value: int | None = None
-    """What `other_op` wrote or read; the value that reaches outside its buffer."""
+    """The value that `other_op` wrote or read; or the value that reaches outside its buffer."""
     want_value: int | None = None
     content: tuple[int, int] | None = None
-    """Program and buffer for which content was laid that was found."""
+    """(program, buffer) of the initial content that the read found, if it found such content."""
     want_content: tuple[int, int] | None = None
-    """The same of content that was wanted."""
+    """(program, buffer) of the initial content that the read should have found."""
     event: int | None = None
-    """Number of the planner's event."""
+    """Index of the event at fault in `Plan.events`."""
     live: tuple[Range, ...] = ()
-    """Steps in which the buffer is live, or that a belief leaves out."""
+    """Steps at which `buffer` is live, or steps that its believed lifetime leaves out."""
     other_live: tuple[Range, ...] = ()
-    """Steps in which the other buffer is live."""
+    """Steps at which `other_buffer` is live."""
     at: int | None = None
-    """The op at which a believed pair fails."""
+    """The op at which the two buffers of a believed pair may not share bytes."""
     reason: str = ""
     """Which condition fails, as a word of `allocsim.diagnostics.sentences`."""
     partial: bool = False
-    """Whether more pieces of a read may be wrong than those that were looked at."""
+    """Whether some pieces of the read were not examined, so that more bytes may be wrong."""
 
 
 NO_MORE: Final = Particulars()
@@ -96,41 +96,41 @@ class Violation:
     run: int | None = None
     step: int | None = None
     op: int | None = None
-    """The late reader, or the op at fault."""
+    """The op that read too late, or the op at fault."""
     value: int | None = None
-    """The victim."""
+    """The value whose bytes were lost, or the value at fault."""
     buffer: int | None = None
     other_run: int | None = None
-    """Run of the write whose tag was found; None if nothing wrote there."""
+    """Run of the write that the read found; None if nothing wrote there."""
     other_op: int | None = None
-    """Op that wrote what was found; None for content laid before the session."""
+    """Op that wrote the bytes found; None for content from before the session."""
     other_buffer: int | None = None
     want_run: int | None = None
-    """Run of the write whose tag was wanted."""
+    """Run of the write that the read should have found; `want_op` is its op."""
     want_op: int | None = None
     problem: int | None = None
     bytes: tuple[tuple[int, int], ...] = ()
     more: Particulars = field(default=NO_MORE, compare=False, repr=False)
-    """What only a sentence needs."""
+    """Fields that only the printed sentence needs."""
     message: str = field(default="", compare=False)
     names: dict[str, str] = field(default_factory=dict, compare=False)
     """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name`
     where they apply.
     """
     in_apart: bool | None = None
-    """`Race` only: whether it also exists with every buffer in memory of its own."""
+    """`Race` only: whether the race also exists with every buffer in memory of its own."""
     hazards: tuple[str, ...] | None = None
-    """`Race` only: `write after read`, `read after write`, `write after write`, as the list has
-    them.
+    """`Race` only: `write after read`, `read after write`, `write after write`, with the ops in
+    list order.
     """
     schedule: tuple[int, ...] | None = None
-    """`Race` only: a legal order in which `op` runs before `other_op`: the ops from step `other_op`
-    on; earlier ones before, the others after.
+    """`Race` only: a legal order in which `op` runs before `other_op`. It names ops from step
+    `other_op` on; ops before that step run before it, all ops that it leaves out run after it.
     """
 
     ends: tuple[str, ...] | None = None
-    """Where buffers have ranges of sizes: at which ends of them it was found, `low`, `high` or
-    both.
+    """The ends of the buffers' size ranges at which the defect was found: `low`, `high` or both;
+    None where no buffer has a size range.
     """
 
     @property
@@ -155,15 +155,15 @@ def _place(record: Violation) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Sizes of what was judged."""
+    """Sizes of the document that was judged."""
 
     ops: int
     """Ops of all programs that ran."""
     buffers: int
     peak_bytes: int
-    """Highest end of any slot, summed over arenas; of the largest plan."""
+    """Highest end of any slot, summed over arenas, of the plan where this sum is largest."""
     lower_bound_bytes: int
-    """Largest sum, over steps and runs, of the bytes of live buffers that have a slot."""
+    """Largest number of bytes that live buffers with a slot need at one step of one run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,13 +174,13 @@ class Defects:
     """In order of (run, step, kind), nulls first; at most `limit` of them."""
     warnings: tuple[Violation, ...]
     count: int
-    """Number of violations, exact up to 10^6, beyond that a lower bound."""
+    """Number of violations: exact up to 10^6, a lower bound beyond."""
     truncated: bool
     """Whether `count` is only a lower bound."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many there are of each kind found, warnings included, as exact as `count`."""
+    """Number of records of each kind, warnings included; as exact as `count`."""
     unexamined: tuple[str, ...] = ()
-    """What was not looked at, in words, since the steps set for it were spent: `truncated` then."""
+    """Parts not examined because the step limit was reached, in words; `truncated` is then set."""
 
     @property
     def clean(self) -> bool:
@@ -199,7 +199,7 @@ class Report(Defects):
     stats: Stats
 
     def _repr_html_(self) -> str:
-        """Be shown by a notebook as the kinds that were found, and how often."""
+        """Return a table of the kinds found and their counts, which a notebook shows."""
         from allocsim.html_table import table_of  # noqa: PLC0415 - a judgement needs none
 
         rows = [(kind, *KINDS[kind], number) for kind, number in self.counts.items()]

@@ -1,20 +1,20 @@
-"""The plain judge: what is wrong with a document, interval by interval, from the text of
-docs/format.md.
+"""The plain judge: it finds the defects of a document, interval by interval, as docs/format.md
+defines them.
 
     report = judge(read(json.loads(text)))
 
-It is slow and short, and meant to be read in an evening: lists of ranges, one loop for each
-sentence of the text, no screens, no columns, no English. It needs the standard library alone, so it
-runs wherever Python does. Reports are records (`allocsim.judge.violations`) without sentences.
+It is slow and short, and meant to be read in an evening: it works on lists of ranges, has one loop
+for each sentence of the format, and uses no screens and no columns. It needs the standard library
+alone. It reports records (`allocsim.judge.violations`) without sentences.
 
     ranges                              lists of ranges, and an address space of what each range holds
     document_records, native_reader     a document as records, and how the native JSON becomes one
-    on_trial                            who reads and writes, when each buffer is live, where it lies
-    replay                              the pair of replays, and which buffers hold the same
-    alias_rule                          the alias contract, and what ops write where they must not
-    overlap, plan_rules, beliefs, races one subject each; `overlap` has the sizes
+    on_trial                            which ops access each buffer, when it is live, where it lies
+    replay                              the two replays, and which buffers hold equal content
+    alias_rule                          the alias contract, and writes that it forbids
+    overlap, plan_rules, beliefs, races one kind of defect each; `overlap` also computes `Stats`
 
-What this package does not see: kernels and numbers.
+What this package does not see: what kernels compute, and the numbers in buffers.
 """
 
 from collections import Counter
@@ -39,21 +39,21 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"), ("op",)),
     **dict.fromkeys(("Overlap", "LifetimeTooShort", "MissingPin"), ("buffer", "other_buffer")),
 }
-"""What there is one record for, beside program, plan, run and problem, at whichever end; of other
-kinds, for each step, value, other op and pair of buffers."""
+"""Kind -> the fields that, with program, plan, run and problem, tell records of this kind apart
+when the low and the high end are joined; all other kinds use every field of `_at_both_ends`."""
 
 
 def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, strict: bool = False) -> Report:
     """Judge every run and every belief of a document.
 
     Args:
-        document: what `read` returns.
-        limit: how many violations, and how many warnings, are listed; counts are exact all the same.
-        kinds: parsed JSON of a table that says what kernels promise where the document says `null`.
-        strict: what nobody knows to be safe in place is a violation.
+        document: the document, as `read` returns it.
+        limit: the most violations, and the most warnings, that are listed; counts stay exact.
+        kinds: parsed JSON of a table of alias contracts by kind, for ops whose `in_place` is `null`.
+        strict: count each `AssumedInPlace` as a violation, not as a warning.
 
     Raises:
-        ModelError: the table is none, or a layout has too many ranges.
+        ModelError: `kinds` is not such a table, or a layout has too many ranges.
     """
     document = replace(document, kinds=read_kinds(kinds))
     ranged = any(buffer.nbytes_range for program in document.programs for buffer in program.buffers)
@@ -67,7 +67,7 @@ def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, s
 
 
 def _found(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
-    """Return every record of a document whose sizes are decided, in order."""
+    """Return the sorted records and the sizes of a document whose buffers each have one size."""
     trial = OnTrial(document)
     memories = [[run] for run in trial.runs] if document.session is None else [trial.runs]
     replays = [Replay(runs) for runs in memories]
@@ -86,7 +86,7 @@ def _found(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
 
 
 def _at_both_ends(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
-    """Return what is found with all sizes at the low and at the high end, each thing once."""
+    """Judge with all sizes at the low, then at the high end; a defect of both is one record."""
     ends = {name: _found(document.at_end(end)) for end, name in enumerate(("low", "high"))}
     found: dict[tuple[object, int], Violation] = {}
     for end, (records, _) in ends.items():

@@ -1,24 +1,25 @@
-"""In place: which pairs of buffers may share an address, and what ops write where they must not:
+"""In place: which pairs of buffers may share an address, and which writes of ops are forbidden:
 `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
 
-The rule, for every operand and every result of an op that share a bit, as laid:
+The rule, for every operand and every result of an op that share a bit where the plan puts them:
 
     safe      exact: both begin at one address and their layouts are the same; bytes: both begin at one address, both are one range of bits,
               the result is no larger in bytes; whole: anything. Of a `same`: both cover equal sets, or `whole`
     assumed   nobody knows what the op, no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
-An op *joins* a pair (donor, recipient) if it promises a pair of values in them, or, where nobody
-knows, such a pair is assumed; a `same` joins any operand and any result of its own, for it reads
-all before it writes any. It may share bytes where it is handed over (`on_trial`) by an op that
-joins it and breaks the rule nowhere; without ops, where both lie at one offset.
+An op *joins* a pair of buffers (donor, recipient) if it promises a pair of values in them, or if
+its promise is unknown and such a pair is assumed. A `same` joins any operand and any result of its
+own, for it reads all before it writes any. The pair may share bytes at an op that hands it over
+(`on_trial`), joins it and breaks the rule nowhere. In a program without ops, the pair may share
+where both buffers lie at one offset.
 
-One record for each (run, op) and kind: the first pair of (operand, result) that the rule calls
-unsafe, or assumed; the first result that shares a bit with a later one; and for `WriteToReadOnly`
-each value that an op other than `host.write` and `view` writes in a read-only buffer. `bytes` are
-what is shared, within `buffer`.
+There is one record for each (run, op) and kind. It names the first (operand, result) that the rule
+calls unsafe or assumed, or the first result that shares a bit with a later one. `WriteToReadOnly`
+has one record for each value that an op other than `host.write` and `view` writes in a read-only
+buffer. `bytes` are the bytes shared, or written, within `buffer`.
 
-What this module does not see: what happens to the bytes afterwards.
+What this module does not see: the later content of those bytes.
 """
 
 from collections.abc import Iterator
@@ -30,18 +31,18 @@ from allocsim.judge.plain.on_trial import RunOnTrial, behind
 from allocsim.judge.plain.ranges import Ranges, in_bytes, moved
 from allocsim.judge.violations import Violation
 
-KINDS: Final = {"unsafe": "UnsafeInPlace", "assumed": "AssumedInPlace"}  # by what the rule says
+KINDS: Final = {"unsafe": "UnsafeInPlace", "assumed": "AssumedInPlace"}  # by the rule's answer
 
 
 def touching(run: RunOnTrial, op: OpRecord) -> Iterator[tuple[Pair, str, Ranges]]:
-    """Yield what shares bits: positions of operand and result, what the rule says, the bits."""
+    """Yield positions, the rule's answer and shared bits of each operand and result that touch."""
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
         if shared := run.shared(operand, result):
             yield (i, j), _says(run, op, (i, j)), shared
 
 
 def _promised(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
-    """Return what a kernel promises of a pair of positions: a strength, `denied` or `unknown`."""
+    """Return what an op promises of (operand, result): a strength, `denied` or `unknown`."""
     if op.in_place is None:
         return run.document.kinds.get(op.kind, {}).get(pair, "unknown")
     said = [strength for one, other, strength in op.in_place if (one, other) == pair]
@@ -49,7 +50,7 @@ def _promised(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
 
 
 def _says(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
-    """Return what the rule says of an operand and a result that share a bit."""
+    """Return `safe`, `assumed` or `unsafe` for an operand and a result that share a bit."""
     one, other = op.operands[pair[0]], op.results[pair[1]]
     operand, result = run.program.values[one], run.program.values[other]
     by = behind(run.planned, operand.buffer, result.buffer) or 0
@@ -69,7 +70,7 @@ def _says(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
 
 
 def joins(run: RunOnTrial, step: int, pair: Pair, assumed: set[Pair] | None = None) -> bool:
-    """Return whether an op joins a pair; if it is not said what is assumed, in some plan."""
+    """Return whether an op joins a pair of buffers; without `assumed`, whether under some plan."""
     program, op = run.program, run.program.ops[step]
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
         one, other = program.values[operand], program.values[result]
@@ -82,7 +83,7 @@ def joins(run: RunOnTrial, step: int, pair: Pair, assumed: set[Pair] | None = No
 
 
 def permitted(run: RunOnTrial, step: int, pair: Pair) -> bool:
-    """Return whether a donor and a recipient may share bytes at a step, as laid."""
+    """Return whether donor and recipient may share bytes at a step, where the plan puts them."""
     if pair not in run.handovers.get(step, ()):
         return False
     if run.problem is not None:
@@ -93,7 +94,7 @@ def permitted(run: RunOnTrial, step: int, pair: Pair) -> bool:
 
 
 def check_writes(run: RunOnTrial) -> Iterator[Violation]:
-    """Yield what the ops of a run write where they must not."""
+    """Yield the forbidden writes of the ops of a run."""
     program = run.program
     for step, op in run.live.ops.items():
         first: dict[str, tuple[int, int, Ranges]] = {}

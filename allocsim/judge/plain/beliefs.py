@@ -1,23 +1,23 @@
-"""What a planner was told: against the program, and the plan that it made against what it was told.
+"""Problems compared with their programs (beliefs), plans compared with their problems (promises).
 
-Beliefs, judged for every problem, with no upload left out; one record for each (problem, buffer) or
-(problem, pair) and kind. Of a program without ops only sizes are judged.
+Beliefs are judged for every problem, with no upload left out. There is one record for each
+(problem, buffer) or (problem, pair) and kind. Of a program without ops only sizes are judged.
 
     LifetimeTooShort   `start` after the first access, `stop` not after the last one, or a gap covers a step of a segment
-    MissingPin         the first two, where some reader is missed, every reader missed is a `host.read`, and no gap is at fault
+    MissingPin         an access outside [start, stop), where some is a read, every read is by a `host.read`, and no gap is at fault
     LifetimeTooLong    (warning) a believed step, gaps taken out, lies in no segment, unless the buffer is pinned or nothing accesses it
     BadSize            fewer bytes than the buffer has
     BadShare           a pair that never lives at one step, or may not share at one at which both do, laid at one address, all others apart
 
-`op` is the first reader missed, else the first writer missed, else the first access in or after the
-gap at fault.
+`op` is the first reader outside the lifetime, else the first writer outside it, else the first
+access in or after the gap at fault.
 
-Promises, judged once for every plan that some run uses and that names its problem, whatever the
+Promises are judged once for every plan that names its problem and that some run uses, whatever the
 program does: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`,
-`SizeIgnored`, `EventOutsideLifetime`. A list that the problem leaves out binds nobody, but for
-`OwnUntold`. A pinned buffer lives to the last step, and gives its bytes to nobody. A buffer takes
-another's place by a believed pair at one address, as the result of a `same` whose operand lies
-there, or by several such, each recipient the donor of the next.
+`SizeIgnored`, `EventOutsideLifetime`. A plan need not keep a list that its problem leaves out,
+except for `OwnUntold`. A pinned buffer lives to the last step and is the donor of no pair. A
+recipient may take its donor's place in three ways: by a believed pair at one address; as the result
+of a `same` whose operand lies there; by a chain of such pairs.
 
 What this module does not see: whether a plan that keeps its promises is right.
 """
@@ -35,14 +35,14 @@ from allocsim.judge.plain.ranges import Ranges, meet, without
 from allocsim.judge.plain.replay import Replay
 from allocsim.judge.violations import Violation
 
-LATER: Final = 1 << 62  # a step behind all others: what is pinned lives up to it
+LATER: Final = 1 << 62  # a step behind all others: a pinned buffer lives up to it
 
 Found = tuple[str, int, int | None, int | None, Ranges]
 """Kind, buffer, other buffer, step, bytes."""
 
 
 def check_beliefs(trial: OnTrial) -> Iterator[Violation]:
-    """Yield what problems believe wrongly."""
+    """Yield the wrong beliefs of all problems."""
     for index, problem in enumerate(trial.document.problems):
         live = trial.liveness(problem.program, ())
         shares = _bad_shares(trial, problem) if live.program.ops and problem.may_share else ()
@@ -70,7 +70,7 @@ def _lifetimes(live: Liveness, problem: ProblemRecord) -> Iterator[Found]:
 
 
 def _bad_shares(trial: OnTrial, problem: ProblemRecord) -> Iterator[Found]:
-    """Yield believed pairs that would not be permitted."""
+    """Yield the believed pairs that may not share, each laid at one address, all others apart."""
     slot = records.SlotRecord(arena=OWN, offset=0, nbytes=0)
     plan = PlanRecord(program=problem.program, slots=(slot,) * len(problem.start))
     run = records.RunRecord(plan=0, program=problem.program)
@@ -85,7 +85,7 @@ def _bad_shares(trial: OnTrial, problem: ProblemRecord) -> Iterator[Found]:
 
 
 def check_promises(trial: OnTrial) -> Iterator[Violation]:
-    """Yield what plans do against what their problems state."""
+    """Yield where plans contradict what their problems state."""
     for index in trial.plans_in_use:
         plan = trial.document.plans[index]
         if plan.problem is None:
@@ -104,7 +104,7 @@ def check_promises(trial: OnTrial) -> Iterator[Violation]:
 
 
 def _slots(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> Iterator[Found]:
-    """Yield what is wrong with single slots."""
+    """Yield single slots that contradict the problem: `own`, `fixed` and sizes."""
     sized = bool(program.ops) and "nbytes" in problem.stated
     for buffer, slot in enumerate(plan.slots):
         lives, own, placed = problem.start[buffer] < problem.stop[buffer], buffer in problem.own, slot.arena >= 0
@@ -122,7 +122,7 @@ def _slots(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> 
 def _pairs(
     problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord, life: Sequence[Ranges], held: Sequence[Ranges]
 ) -> Iterator[Found]:
-    """Yield buffers that share bytes and believed steps, or steps behind at which one is pinned."""
+    """Yield pairs of buffers that share bytes while both are believed to live, or one is pinned."""
     direct = set(_takers(problem, program, plan))
     took = _one_after_the_other(direct)
     for pair, common in sorted(overlaps(plan, problem.nbytes, held).items()):
@@ -141,7 +141,7 @@ def _pairs(
 
 
 def _moved(problem: ProblemRecord, program: ProgramRecord, orders: Iterable[Pair], step: int) -> bool:
-    """Return whether a `same` hands the bytes of one over to the other, as believed."""
+    """Return whether the op at `step` is a `same` that hands one buffer's bytes to the other."""
     if step >= len(program.ops) or not program.ops[step].same:
         return False
     reads, makes = map(program.buffers_of, (program.ops[step].operands, program.ops[step].results))
@@ -149,7 +149,7 @@ def _moved(problem: ProblemRecord, program: ProgramRecord, orders: Iterable[Pair
 
 
 def _takers(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> Iterator[Pair]:
-    """Yield the pairs that lie at one address and of which one may take the other's place."""
+    """Yield (donor, recipient) at one address where the recipient may take the donor's place."""
     pairs = list(problem.may_share)
     for step, op in enumerate(program.ops):
         reads, makes = map(program.buffers_of, (op.operands, op.results))
@@ -165,7 +165,7 @@ def _takers(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) ->
 
 
 def _one_after_the_other(pairs: Iterable[Pair]) -> dict[int, set[int]]:
-    """Return the buffers that take the place of each, directly or each from the one before."""
+    """Return donor -> all recipients of its place, directly or by a chain of pairs."""
     found: dict[int, set[int]] = {}
     for donor, recipient in pairs:
         found.setdefault(donor, set()).add(recipient)
@@ -179,7 +179,7 @@ def _one_after_the_other(pairs: Iterable[Pair]) -> dict[int, set[int]]:
 
 
 def _events(plan: PlanRecord, held: Sequence[Ranges], last: int) -> Iterator[Found]:
-    """Yield events that have a buffer free at a step in which it is believed to live."""
+    """Yield events by which a buffer is free at a step at which it is believed to live."""
     of_buffer: dict[int, list[tuple[int, str, int]]] = {}
     for number, (step, done, buffer) in enumerate(plan.events):
         of_buffer.setdefault(buffer, []).append((number, done, step))

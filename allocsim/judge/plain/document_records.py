@@ -1,16 +1,15 @@
-"""What the plain judge reads: a document as frozen records, every default filled in.
+"""The document that the plain judge reads: frozen records with every default filled in.
 
-Fields with a rule are the keys of docs/format.md; a key without a default is needed, `2` stands
-for version 2. `[rule]` is a list, `[rule]+` not an empty one, `[rule]buffers` one with an entry for
-each buffer; `(rule,rule)` a list with a rule for each entry, of which a last one `rule=default` may
-be left out; `{rule}` an object by buffer; `@arenas` an index into the arenas; `rule?` may be null.
+A field with a rule is a key of docs/format.md; a key without a default is required. A rule that
+begins with `2` needs version 2 of the format. `[rule]` is a list, `[rule]+` a list that is not
+empty, `[rule]buffers` a list with an entry for each buffer. `(rule,rule)` is a list with a rule for
+each entry; a last entry `rule=default` may be left out. `{rule}` is an object by buffer, `@arenas`
+an index into the arenas; `rule?` may be null.
 
-Everything refers to everything else by index. Ranges are half-open; strides and offsets are bytes,
-widths and places of elements bits. The bits of an element are `[p, p + width)` with `p = 8 *
-(offset + sum(index * stride)) + bit_offset + last * width`, the last term for packed elements
-alone, whose last stride is 0.
-
-What this module does not see: where a document comes from, and what is wrong with it.
+Records refer to each other by index. Ranges are half-open. Strides and offsets are bytes; widths
+and places of elements are bits. The bits of an element are `[p, p + width)` with `p = 8 * (offset +
+sum(index * stride)) + bit_offset + last * width`; only packed elements, whose last stride is 0,
+have the last term. This module does not see where a document comes from, nor its defects.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from allocsim.judge.plain.ranges import Range, Ranges, meet, merged, without
 
 OWN: Final = -1
 UNPLACED: Final = -2
-"""Arena of a slot in memory of its own, outside all arenas, and of a buffer that has no slot."""
+"""`OWN` is the arena of a buffer with memory of its own, `UNPLACED` of a buffer without a slot."""
 
 MAX_PIECES: Final = 1 << 22  # ranges of one layout
 
@@ -40,8 +39,8 @@ WIDTHS: Final = {
     "c128": 128,
 }
 
-STRENGTHS: Final = ("exact", "bytes", "whole")  # what a kernel may promise of a pair, the least first
-UNSAID: Final[Any] = None  # what a field has until the reader fills in a default that depends on others
+STRENGTHS: Final = ("exact", "bytes", "whole")  # promises of a kernel for a pair, the weakest first
+UNSAID: Final[Any] = None  # stands in a field until the reader fills in a default that depends on others
 
 Pair = tuple[int, int]  # two positions, or two buffers
 
@@ -87,7 +86,7 @@ class ValueRecord:
 
     @property
     def width(self) -> int:
-        """Bits of an element; those below 8 are packed along the last dimension."""
+        """Bits of an element; elements below 8 bits are packed along the last dimension."""
         return WIDTHS[self.dtype]
 
     @property
@@ -109,7 +108,7 @@ class ValueRecord:
         return list(zip(self.shape, strides, strict=True))
 
     def pieces(self) -> Ranges:
-        """Return the ranges of bits in row-major order of the elements, neighbours joined."""
+        """Return the ranges of bits in row-major order of the elements, adjacent ranges joined."""
         length, outer = _joined(self.width, self.dims[::-1], int.__eq__)
         return _at_all(self.element_0, length, outer[::-1])
 
@@ -128,7 +127,7 @@ class ValueRecord:
 
 
 def _joined(length: int, dims: list[Range], meets: Callable[[int, int], bool]) -> tuple[int, list[Range]]:
-    """Return the bits of a piece, and the dimensions that place pieces, the innermost first."""
+    """Return the bits of one piece, and the dimensions over which it repeats, innermost first."""
     outer: list[Range] = []
     for count, stride in dims:
         if not outer and meets(stride, length):
@@ -139,7 +138,7 @@ def _joined(length: int, dims: list[Range], meets: Callable[[int, int], bool]) -
 
 
 def _at_all(base: int, length: int, dims: list[Range]) -> Ranges:
-    """Return a piece at each place of the dimensions, in row-major order."""
+    """Return a range of `length` bits at each index of the dimensions, in row-major order."""
     if prod(count for count, _ in dims) > MAX_PIECES:
         raise ModelError("", f"a layout of more than {MAX_PIECES} ranges is not supported")
     places = product(*([index * stride for index in range(count)] for count, stride in dims))
@@ -147,7 +146,7 @@ def _at_all(base: int, length: int, dims: list[Range]) -> Ranges:
 
 
 def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
-    """Return whether shapes, widths and all strides that matter agree, wherever element 0 lies."""
+    """Return whether shapes, widths and the strides of dimensions longer than 1 agree."""
     pairs = zip(one.shape, one.strides, other.strides, strict=False)
     return (one.shape, one.width) == (other.shape, other.width) and all(n <= 1 or s == t for n, s, t in pairs)
 
@@ -164,7 +163,7 @@ class OpRecord:
     stream: Annotated[int, "@streams"] = 0
     after: Annotated[tuple[int, ...], "[count]"] = ()
     same: bool = False
-    """Whether it is of kind `same`, in a document that has that kind."""
+    """Whether the op's kind is `same` and the document has version 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +189,7 @@ class ProgramRecord:
 
     @cached_property
     def made_by(self) -> dict[int, int]:
-        """The op that produces each value; a value of none is left out."""
+        """Value -> the op that produces it; values that no op produces are left out."""
         return {value: step for step, op in enumerate(self.ops) for value in op.results}
 
     def buffers_of(self, values: Iterable[int]) -> list[int]:
@@ -213,20 +212,20 @@ class ProblemRecord:
     may_share: Annotated[tuple[Pair, ...], "[(@buffers,@buffers)]"] = UNSAID
     gaps: Annotated[dict[int, Ranges], "{[(count,count)]}"] = UNSAID
     stated: frozenset[str] = frozenset()
-    """Which lists the document gives."""
+    """The lists that the document gives; the others hold defaults."""
 
     def life(self, buffer: int) -> Ranges:
         """Return the steps at which a buffer is believed to live: its lifetime less its gaps."""
         return without(((self.start[buffer], self.stop[buffer]),), merged(self.gaps.get(buffer, ())))
 
     def relays(self, donor: int, recipient: int) -> bool:
-        """Return whether the one's believed life ends at the step at which the other's begins."""
+        """Return whether the donor's last believed step is the recipient's first."""
         return self.stop[donor] - 1 == self.start[recipient]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRecord:
-    """Where a buffer lies: an arena, or `OWN`, or `UNPLACED`."""
+    """Where a buffer lies; `arena` is an index, or `OWN`, or `UNPLACED`."""
 
     arena: Annotated[int, "@arenas"]
     offset: Annotated[int, "number"]
@@ -253,7 +252,7 @@ class RunRecord:
     program: Annotated[int, "@programs"] = -1
     skip: Annotated[tuple[int, ...], "[@ops]"] = ()
     after: Annotated[tuple[int, ...] | None, "2 [count]?"] = None
-    """Earlier runs that it waits for; None is all of them."""
+    """Earlier runs that this run waits for; None is all of them."""
     read_after: Annotated[int | None, "2 count?"] = None
 
 
@@ -269,9 +268,9 @@ class DocumentRecord:
     plans: Annotated[tuple[PlanRecord, ...], "[plan]"] = ()
     session: Annotated[tuple[RunRecord, ...] | None, "[run]"] = None
     runs: tuple[RunRecord, ...] = ()
-    """The session, over one memory, or one run of each plan, each on its own."""
+    """The session, over one memory; without a session one run of each plan, on fresh memory."""
     kinds: dict[str, dict[Pair, str]] = field(default_factory=dict)
-    """What a table of kinds says: kind -> pair -> a strength, `denied` or `unknown`."""
+    """Kind -> (operand, result) -> a strength, `denied` or `unknown`: the table of kinds."""
 
     @cached_property
     def waits(self) -> tuple[frozenset[int], ...]:
@@ -284,7 +283,7 @@ class DocumentRecord:
 
     @cached_property
     def owners(self) -> list[int]:
-        """The run that began the memory which each run uses apart, for what does not persist."""
+        """For each run, the run whose memory its buffers that do not persist have when apart."""
         found: list[int] = []
         for index, run in enumerate(self.runs):
             earlier = [before for before in self.waits[index] if self.runs[before].program == run.program]
@@ -292,7 +291,7 @@ class DocumentRecord:
         return found
 
     def at_end(self, end: int) -> "DocumentRecord":
-        """Return the document with all sizes, but those stated, at the low (0) or high (1) end."""
+        """Return the document with ranged sizes at the low (0) or high (1) end."""
 
         def sized(buffer: BufferRecord) -> BufferRecord:
             return replace(buffer, nbytes=buffer.nbytes_range[end]) if buffer.nbytes_range else buffer

@@ -1,11 +1,11 @@
-"""The native document, from what `json.loads` gives to records with every default filled in.
+"""Reads parsed JSON of the native document into records, with every default filled in.
 
-Each key has the rule that `document_records` gives its field; unknown keys are refused. An object
-is made key by key in the order of its fields, so that what its indices refer to is *known* before
-them; what must hold between its keys is said by a function for each kind of object. A fault is a
-`ModelError` with its place as the document spells it.
+Each key is checked by the rule that `document_records` gives its field; unknown keys are refused.
+The reader makes an object key by key in the order of its fields, so that the lists which its
+indices refer to are read before the indices. One function for each kind of object checks what must
+hold between its keys. A fault is raised as `ModelError` with its place as the document spells it.
 
-What this module does not see: files, and whether the document is any good.
+What this module does not see: files, and whether the program or plan is sound.
 """
 
 from dataclasses import MISSING, fields, replace
@@ -17,7 +17,7 @@ from allocsim.judge.plain.document_records import OWN, STRENGTHS, UNPLACED, UNSA
 
 Json = Any
 Known = dict[str, Any]
-"""What has been read of an object and of those round it, with the defaults of what has not."""
+"""The keys read so far of an object and of the objects round it; other keys hold their defaults."""
 
 LIMIT: Final = 1 << 62
 MAX_RANK: Final = 32
@@ -38,7 +38,7 @@ DEFAULTS: Final = {
 }
 
 NUMBERS: Final = {"number": (-LIMIT, LIMIT), "count": (0, LIMIT), "size": (1, LIMIT), "bit": (0, 7), "version": (1, 2)}
-"""Bounds of what is an integer."""
+"""Rule -> least and greatest integer, both included."""
 
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "format": ("allocsim",),
@@ -47,7 +47,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "strength": STRENGTHS,
     "done": ("alloc", "free"),
 }
-"""What is one of several words."""
+"""Rule -> the words that it allows."""
 
 
 def _require(holds: object, place: str, rule: str) -> None:
@@ -60,7 +60,7 @@ def _require_index(index: Json, count: int, what: str, place: str) -> None:
 
 
 def _made(json: Json, rule: str, place: str, known: Known) -> Any:
-    """Return what a record holds of a JSON value, checked by a rule."""
+    """Return a JSON value, checked by a rule, in the form that a record holds."""
     if rule.startswith("2 "):
         _require(known["version"] > 1, place, 'needs "version": 2')
         rule = rule[2:]
@@ -86,7 +86,7 @@ def _made(json: Json, rule: str, place: str, known: Known) -> Any:
 
 
 def _check(json: Json, rule: str, place: str) -> Any:
-    """Return what has no parts, if it is what a rule says."""
+    """Return a number, a word, a text or a flag; raise ModelError if it breaks its rule."""
     if rule in NUMBERS:
         low, high = NUMBERS[rule]
         if not isinstance(json, int) or isinstance(json, bool) or not low <= json <= high:
@@ -118,7 +118,7 @@ def _row(json: Json, rule: str, place: str, known: Known) -> tuple[Any, ...]:
 
 
 def _listed(name: str, known: Known) -> Any:
-    """Return a list of the document, or of the program that is read or that the object names."""
+    """Return a list by name: of the document, or of the program read now or named by the object."""
     if name in known:
         return known[name]
     program = known["program"] if known["program"] >= 0 else known["plans"][known["plan"]].program
@@ -253,7 +253,7 @@ def _document(document: records.DocumentRecord, _: Known, __: str) -> records.Do
 FINISH: Final[dict[str, Any]] = {
     finish.__name__[1:]: finish for finish in (_buffer, _value, _op, _program, _problem, _run, _document)
 }
-"""What must hold between the keys of an object, and the defaults that hang on others."""
+"""Object -> function that checks its keys together and fills in defaults that need other keys."""
 
 
 def read(json: Json) -> records.DocumentRecord:

@@ -1,22 +1,22 @@
-"""What is on trial: who reads and writes what, when each buffer is live (docs/format.md, "When a
-buffer is live"), and where it lies.
+"""The accesses of the ops, the steps at which each buffer is live (docs/format.md, "When a buffer
+is live"), and the place of each buffer.
 
-Ops of kind `view`, and the `host.write` ops that a run leaves out, are no accesses; nor is a result
-of a `same` that lies where its operand does, in one buffer: nothing moves. A value without bytes is
+Ops of kind `view`, and the `host.write` ops that a run leaves out, access nothing. A `same` does
+not write a result that lies in its operand's place in the same buffer. A value without bytes is
 accessed all the same.
 
 A *stretch* is `(start, stop, low, high, value)`: the bits `[low, high)` of a buffer are live in
-`[start, stop)` since `value` was written, or, if that is None, since they were first read. A
-*segment* is a half-open range of steps of a whole buffer; stretches that share a step are one
-segment, stretches that only meet are two. What lives from the run's start starts at -1; what lives
-to its end stops behind the step after the last.
+steps `[start, stop)`, from the write of `value` on, or, if `value` is None, from their first read
+on. A *segment* is a half-open range of steps of a whole buffer; stretches that share a step are one
+segment, stretches that only meet are two. A segment that lives from the run's start starts at -1;
+one that lives to the run's end stops after step `len(ops)`.
 
-A pair (donor, recipient) is *handed over* at an op that only reads the one, only writes the other,
-and at which a segment of the donor ends and one of the recipient begins; a persistent recipient is
-overwritten fully. Without ops, a pair is handed over that the problem believes to share, where the
-one's believed life ends as the other's begins; no persistent buffer is.
+A pair (donor, recipient) is *handed over* at an op that only reads the donor and only writes the
+recipient, if a segment of the donor ends there and one of the recipient begins; a persistent
+recipient must be overwritten fully. In a program without ops, a believed pair is handed over where
+the donor's believed life ends as the recipient's begins, if neither buffer is persistent.
 
-What this module does not see: tags, and what is wrong.
+This module does not see tags or defects.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ from allocsim.judge.violations import Violation
 Stretch = tuple[int, int, int, int, int | None]
 
 Space = int | str | Pair
-"""An arena, or memory of its own: the name of a persistent buffer, of others owner and index."""
+"""An arena; or memory of one buffer: its name if it is persistent, else (owner run, buffer)."""
 
 Places = Sequence[tuple[Space, int]]
 """The space of each buffer and its first bit there."""
@@ -48,17 +48,17 @@ class Liveness:
 
     @cached_property
     def ops(self) -> dict[int, records.OpRecord]:
-        """The ops that are accesses, by step."""
+        """Step -> op, without views and without the uploads that are left out."""
         return {step: op for step, op in enumerate(self.program.ops) if op.kind != "view" and step not in self.skip}
 
     @cached_property
     def made_by(self) -> dict[int, int]:
-        """The op that writes each value; a view is written by none."""
+        """Value -> the op that writes it; views are left out, since no op writes them."""
         return {value: step for step, op in self.ops.items() for value in op.results}
 
     @cached_property
     def written(self) -> dict[int, list[int]]:
-        """The results that each op writes, by position."""
+        """Step -> the results that the op writes, in order of position."""
         own = [(buffer, 0) for buffer in range(len(self.program.buffers))]
         return {step: [op.results[i] for i in moving(self.program, op, own)] for step, op in self.ops.items()}
 
@@ -79,13 +79,13 @@ class Liveness:
 
     @cached_property
     def stretches(self) -> list[list[Stretch]]:
-        """The stretches of each buffer; those of a persistent one have all its bits."""
+        """The stretches of each buffer; a stretch of a persistent buffer has all its bits."""
         buffers = enumerate(self.program.buffers)
         return [self._epochs(index) if buffer.persistent else self._by_bits(index) for index, buffer in buffers]
 
     @cached_property
     def overwrites(self) -> set[tuple[int, int]]:
-        """Each persistent buffer and op whose results cover every byte that values cover in it."""
+        """(buffer, step): the op overwrites all bits that values of a persistent buffer cover."""
         covered: list[list[Range]] = [[] for _ in self.program.buffers]
         for value, bits in zip(self.program.values, self.program.bits, strict=True):
             covered[value.buffer] += bits
@@ -99,7 +99,7 @@ class Liveness:
 
     @cached_property
     def handovers(self) -> dict[int, set[Pair]]:
-        """The pairs that each op hands over."""
+        """Step -> the (donor, recipient) pairs that the op hands over."""
         spans = [(buffer, span) for buffer, spans in enumerate(self.segments) for span in spans]
         ends = {(buffer, stop - 1) for buffer, (_, stop) in spans}
         begins = {(buffer, start) for buffer, (start, _) in spans if not self.program.buffers[buffer].persistent}
@@ -112,7 +112,7 @@ class Liveness:
         return found
 
     def _by_bits(self, buffer: int) -> list[Stretch]:
-        """Return when each bit is live; a value without bits has one of its own, below 0."""
+        """Return when each bit is live; a value without bits gets an artificial bit below 0."""
         found: list[Stretch] = []
         memory: HeldRanges[tuple[int, int, int | None]] = HeldRanges()
         for step, (reads, writes) in self.touched[buffer].items():
@@ -144,12 +144,12 @@ class Liveness:
 
 
 def _ended(rows: Iterable[tuple[int, int, tuple[int, int, int | None] | None]]) -> list[Stretch]:
-    """Return the stretches of what a memory held."""
+    """Return one stretch for each range of `rows` that held something."""
     return [(held[0], held[1] + 1, max(low, 0), max(high, 0), held[2]) for low, high, held in rows if held is not None]
 
 
 def chunks(program: records.ProgramRecord, op: records.OpRecord, position: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (bit of the operand, bit of the result, how many) of a pair of a `same`, row-major."""
+    """Yield (operand bit, result bit, bits) of each chunk that a `same` copies, row-major."""
     sources, targets = ([*program.values[side[position]].pieces()][::-1] for side in (op.operands, op.results))
     while sources and targets:
         (low, high), (to, end) = sources.pop(), targets.pop()
@@ -160,13 +160,13 @@ def chunks(program: records.ProgramRecord, op: records.OpRecord, position: int) 
 
 
 def behind(places: Places, one: int, other: int) -> int | None:
-    """Return how many bits behind the one buffer the other begins; None in another space."""
+    """Return the first bit of `other` less that of `one`; None if they lie in different spaces."""
     (space, base), (other_space, other_base) = places[one], places[other]
     return other_base - base if space == other_space else None
 
 
 def moving(program: records.ProgramRecord, op: records.OpRecord, places: Places) -> list[int]:
-    """Return the positions of what an op writes; of a `same` only what lies elsewhere."""
+    """Return positions of the results that an op writes; a `same` writes only results that move."""
 
     def moves(position: int) -> bool:
         one, other = (program.values[side[position]] for side in (op.operands, op.results))
@@ -179,7 +179,7 @@ def moving(program: records.ProgramRecord, op: records.OpRecord, places: Places)
 
 
 class RunOnTrial:
-    """A program as a plan lays it, or, without ops, as the plan's problem believes it to be."""
+    """A program with the slots of a plan; if it has no ops, with the lifetimes of the problem."""
 
     def __init__(self, document: records.DocumentRecord, index: int, live: Liveness, planned: Places = ()) -> None:
         self.document, self.index, self.run = document, index, document.runs[index]
@@ -187,10 +187,10 @@ class RunOnTrial:
         named = () if self.plan.problem is None else (document.problems[self.plan.problem],)
         about_it = (problem for problem in (*named, *document.problems) if problem.program == self.run.program)
         self.problem = None if self.program.ops else next(about_it, None)
-        """What stands in where there are no ops: the plan's own, or the first, that is about it."""
+        """For a program without ops: the plan's problem, else the first problem of the program."""
         self.sizes = self.program.sizes if self.problem is None else self.problem.nbytes
         self.apart = _on_its_own(self.program, document.owners[index])
-        """Where each buffer lies in memory of its own."""
+        """The place of each buffer when every buffer has memory of its own."""
         homes = zip(self.plan.slots, _on_its_own(self.program, self.run.program), strict=True)
         self.planned = planned or [(slot.arena, 8 * slot.offset) if slot.arena >= 0 else home for slot, home in homes]
 
@@ -203,7 +203,7 @@ class RunOnTrial:
 
     @cached_property
     def handovers(self) -> dict[int, set[Pair]]:
-        """The pairs that are handed over at each step."""
+        """Step -> the (donor, recipient) pairs handed over there."""
         if self.problem is None:
             return self.live.handovers
         found: dict[int, set[Pair]] = {}
@@ -219,13 +219,13 @@ class RunOnTrial:
         return () if by is None else meet(self.program.bits[one], moved(self.program.bits[other], by))
 
     def violation(self, kind: str, step: int | None, **fields: Any) -> Violation:
-        """Return a record of something that the run does at a step."""
+        """Return a violation of this run at a step."""
         of = self.run
         return Violation(kind=kind, program=of.program, plan=of.plan, run=self.index, step=step, op=step, **fields)
 
 
 def _on_its_own(program: records.ProgramRecord, owner: int) -> Places:
-    """Return places in memory of their own; buffers that persist by one name have one."""
+    """Return a space of its own for each buffer; persistent buffers of one name share theirs."""
     return [(buffer.name if buffer.persistent else (owner, i), 0) for i, buffer in enumerate(program.buffers)]
 
 
@@ -235,11 +235,11 @@ class OnTrial:
     def __init__(self, document: records.DocumentRecord) -> None:
         self.document = document
         self.liveness = cache(lambda program, skip: Liveness(document.programs[program], skip))
-        """Program, uploads left out -> the accesses."""
+        """(program, uploads left out) -> `Liveness`."""
         self.runs = [self.run(index) for index in range(len(document.runs))]
         self.plans_in_use = sorted({run.plan for run in document.runs})
 
     def run(self, index: int, planned: Places = ()) -> RunOnTrial:
-        """Return a run, laid as its plan says, or elsewhere."""
+        """Return a run with its buffers at `planned`, by default where its plan puts them."""
         run = self.document.runs[index]
         return RunOnTrial(self.document, index, self.liveness(run.program, run.skip), planned)

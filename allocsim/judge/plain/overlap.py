@@ -1,17 +1,17 @@
-"""Which buffers a plan lays over each other while both live, `Overlap`, and the bytes it needs.
+"""`Overlap`: buffers that a plan lays over each other while both live; and the bytes of a plan.
 
-Two buffers with slots in one arena, whose bytes `[offset, offset + nbytes of the buffer)` share
-one, conflict at a step at which both are live, unless they may share there: as both hold the same
-(`replay`), or as a pair handed over (`alias_rule`). For a program without ops its problem stands
-in. One record for each (run, pair of buffers), at the first such step.
+Two buffers in one arena overlap if their ranges `[offset, offset + nbytes of the buffer)` share a
+byte. They conflict at a step at which both are live, unless they may share there: because both hold
+equal content (`replay`), or as a pair handed over (`alias_rule`). Without ops, the lifetimes of the
+problem count. There is one record for each (run, pair of buffers), at the first such step.
 
-`lower_bound_bytes` is the largest sum, over steps of runs, of the bytes of live buffers that have a
-slot in an arena; a class of buffers that might share bytes there counts once, as its largest:
-those that an op joins, and those that hold the same by a `same`. No clean plan goes below it.
+`lower_bound_bytes` is the largest sum, over steps of runs, of the bytes of live buffers with a slot
+in an arena. Buffers that might share bytes there form a class, which counts as its largest buffer:
+buffers that an op joins, and those that hold equal content by a `same`. No clean plan needs less.
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 
-What this module does not see: whether the bytes shared are ever read.
+What this module does not see: whether any op reads the shared bytes.
 """
 
 from bisect import bisect_left, insort
@@ -27,7 +27,7 @@ from allocsim.judge.plain.ranges import Range, Ranges
 from allocsim.judge.plain.replay import Replay, alike, held, might_agree
 from allocsim.judge.violations import Stats, Violation
 
-Rectangle = tuple[int, int, int, int, int]  # `[start, stop)` by `[low, high)`, and whose it is
+Rectangle = tuple[int, int, int, int, int]  # `[start, stop)` by `[low, high)`, and its owner
 
 
 def check_overlap(run: RunOnTrial, replay: Replay) -> Iterator[Violation]:
@@ -81,7 +81,7 @@ def shared(plan: PlanRecord, sizes: Sequence[int], pair: Pair) -> Ranges:
 
 
 def first_conflict(run: RunOnTrial, replay: Replay, orders: Sequence[Pair], common: Iterable[Range]) -> int | None:
-    """Return the first of the common steps at which a pair may not share, as laid."""
+    """Return the first of the `common` steps at which the pair may not share bytes, or None."""
     changes = {step + more for buffer in orders[0] for step in run.live.touched[buffer] for more in (0, 1)}
     for start, stop in sorted(common):
         for step in sorted({start, *(step for step in changes if start < step < stop)}):
@@ -91,7 +91,7 @@ def first_conflict(run: RunOnTrial, replay: Replay, orders: Sequence[Pair], comm
 
 
 def stats(trial: OnTrial, replays: dict[int, Replay]) -> Stats:
-    """Return the sizes of what was judged."""
+    """Return the sizes of the document."""
     document = trial.document
     ran = {run.program for run in document.runs} or range(len(document.programs))
     return Stats(
@@ -109,14 +109,14 @@ def _peak(plan: PlanRecord) -> int:
 
 
 def _bound(run: RunOnTrial, replay: Replay) -> int:
-    """Return the largest sum of one run, by a sweep over the ends of segments."""
+    """Return the lower bound of one run in bytes, by a sweep over the ends of segments."""
     begins: defaultdict[int, set[int]] = defaultdict(set)
     ends: defaultdict[int, set[int]] = defaultdict(set)
     for buffer, slot in enumerate(run.plan.slots):
         for start, stop in run.life[buffer] if slot.arena >= 0 and run.sizes[buffer] > 0 else ():
             begins[start].add(buffer)
             ends[stop].add(buffer)
-    # who might share changes behind the ends, and at every step where a `same` moves anything
+    # the pairs that might share change at the ends, and at every step where a `same` moves bytes
     last = len(run.program.ops) if run.index in replay.at_start else 0
     alive, best = set[int](), 0
     for step, following in pairwise([*sorted({*begins, *ends}), 1 << 62]):
@@ -144,7 +144,7 @@ def _alike(run: RunOnTrial, replay: Replay, step: int, buffers: set[int]) -> Ite
 
 
 def _classes(sizes: Sequence[int], alive: set[int], pairs: Iterable[Pair]) -> int:
-    """Return the bytes of live buffers, each class of those joined counted as its largest."""
+    """Return the bytes of live buffers; each class of joined buffers counts as its largest."""
     of = {buffer: {buffer} for buffer in alive}
     for one, other in pairs:
         if one in alive and other in alive and of[one] is not of[other]:

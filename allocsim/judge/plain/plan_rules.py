@@ -1,19 +1,19 @@
-"""A plan against the arenas and the buffers, and what its planner did against itself.
+"""Slots of a plan compared with arenas and buffers, and the planner's events with each other.
 
 Slots are judged for every plan that some run uses, against the programs run with it: `OutOfBounds`,
-`Undersized`, `Misaligned`, `WrongArena`, `Unplaced`, one record for each (plan, buffer) and kind,
-about the first program of which it is true. A value that reaches out of its buffer is `OutOfBounds`
-wherever the buffer lies. For a program without ops its problem stands in: sizes, and a buffer is
-used if it is believed to live.
+`Undersized`, `Misaligned`, `WrongArena`, `Unplaced`. There is one record for each (plan, buffer),
+kind by kind, about the first program with it. A value that reaches out of its buffer is
+`OutOfBounds` wherever the buffer lies. For a program without ops the problem gives the sizes, and a
+buffer is used if it is believed to live.
 
 Events are judged in list order; one record for each at fault, and for each buffer allocated over.
 
     DoubleFree          a free of a buffer that was freed after its last allocation
     FreeOfUnallocated   a free of a buffer that was never allocated
-    AllocOverLive       an allocation of a buffer that is still allocated, or whose slot shares a byte with that of one that is
+    AllocOverLive       an allocation of a buffer that is still allocated, or whose slot shares a byte with another allocated buffer's
 
-A donor hands its bytes to a recipient where the plan may lay the pair over each other: to allocate
-the recipient over it is no defect; the bytes are its from then on, and the donor may be freed once.
+Where the plan may lay a donor and a recipient over each other, to allocate the recipient over the
+donor is no defect. The recipient owns the bytes from then on, and the donor may be freed once.
 
 What this module does not see: what was asked of the planner, and what the program accesses.
 """
@@ -29,7 +29,7 @@ from allocsim.judge.violations import Violation
 
 
 def check_slots(trial: OnTrial) -> Iterator[Violation]:
-    """Yield what is wrong with each slot, kind by kind."""
+    """Yield the defects of each slot, kind by kind."""
     together: dict[tuple[int, int], list[RunOnTrial]] = {}
     for run in trial.runs:
         together.setdefault((run.run.plan, run.run.program), []).append(run)
@@ -62,7 +62,7 @@ def _rules(runs: list[RunOnTrial]) -> Iterator[tuple[bool, str, int, int | None]
 
 
 def check_events(trial: OnTrial) -> Iterator[Violation]:
-    """Yield the events of each plan that contradict what was done before."""
+    """Yield the events of each plan that contradict earlier events."""
     for index in [index for index in trial.plans_in_use if trial.document.plans[index].events]:
         plan = trial.document.plans[index]
         own = replace(trial.document, runs=(RunRecord(plan=index, program=plan.program),))
@@ -73,7 +73,7 @@ def check_events(trial: OnTrial) -> Iterator[Violation]:
 
 
 def _wrong(plan: PlanRecord, pairs: set[Pair]) -> Iterator[tuple[int, str, int, int | None]]:
-    """Yield step, kind and buffers of what is wrong, where these pairs may be handed over."""
+    """Yield (step, kind, buffer, other buffer) of wrong events; `pairs` may be handed over."""
     sizes = [slot.nbytes for slot in plan.slots]
     state: dict[int, str] = {}
     for step, done, buffer in plan.events:

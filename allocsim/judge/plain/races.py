@@ -1,15 +1,15 @@
-"""Accesses that nothing orders: `Race`.
+"""`Race`: two accesses to one byte without a happens-before order.
 
-Two ops, neither of which happens before the other, touch a byte where the plan puts it,
-and at least one writes it. Whole bytes count, for hardware writes bytes. A pair of a `same` that
-stays where it is writes nothing. One record for each (pair of runs, pair of ops, pair of buffers):
-`op` and `buffer` are of the later op as the list has them, `other_*` of the earlier one, `value`
-the first of the later op's values that takes part, `bytes` all they share, within `buffer`.
+Two ops race if neither happens before the other, both touch a byte where the plan puts it, and at
+least one writes it. Whole bytes count, for hardware writes bytes. A `same` does not write a result
+that stays in place. There is one record for each (pair of runs, pair of ops, pair of buffers): `op`
+and `buffer` belong to the later op in list order, `other_*` to the earlier op. `value` is the first
+of the later op's values that takes part, `bytes` all bytes shared, within `buffer`.
 
 Op `i` happens before op `j` of its run if both are on one stream and `i < j`, or `j` waits for `i`
-(`after`), transitively; and before all of a run that waits for its run. The `host.read` ops of a
-run with `read_after: k` are *late*: each is on a stream of its own, after what stands before it in
-its run and after run k, and before every run that waits for k.
+(`after`), transitively. It happens before all ops of a run that waits for its run. The `host.read`
+ops of a run with `read_after: k` are *late*: each is on a stream of its own, after the ops that it
+follows or waits for in its run and after run k, and before every run that waits for k.
 
 Complexity: O(accesses log accesses + accesses that meet + ops x streams).
 
@@ -35,11 +35,11 @@ DOES: Final = ("read", "write")  # by whether an access writes
 Node = tuple[int, int]  # run and step
 
 Clock = Counter[tuple[int | Node, int]]
-"""Behind which step each stream is not known to have come, by run or late read; `|` knows both."""
+"""(run or late read, stream) -> one past its last step known to be done; `|` takes the maxima."""
 
 
 class RacingAccess(NamedTuple):
-    """One op's read or write of one value, as planned."""
+    """One op's read or write of one value, where the plan puts it."""
 
     node: Node
     position: int
@@ -52,7 +52,7 @@ class RacingAccess(NamedTuple):
 
 
 Met = dict[tuple[Node, Node, int, int], list[tuple[RacingAccess, RacingAccess, Ranges]]]
-"""Later op, earlier op, buffers of both -> accesses of both, the bytes shared in the later's."""
+"""(later op, earlier op, their buffers) -> both accesses, bytes shared in the first buffer."""
 
 
 def check_races(runs: Sequence[RunOnTrial]) -> Iterator[Violation]:
@@ -89,7 +89,7 @@ def check_races(runs: Sequence[RunOnTrial]) -> Iterator[Violation]:
 
 
 def _in_order(runs: Sequence[RunOnTrial]) -> bool:
-    """Return whether every op happens before all that stand behind it in the list."""
+    """Return whether every op happens before all later ops of the list."""
     return all(
         len(run.document.waits[run.index]) == position and run.run.read_after is None and len(run.program.streams) == 1
         for position, run in enumerate(runs)
@@ -111,7 +111,7 @@ def _accesses(run: RunOnTrial) -> Iterator[RacingAccess]:
 
 
 def _unordered(accesses: list[RacingAccess], clocks: "Clocks") -> Met:
-    """Return the accesses that share a byte, one of which writes, and that nothing orders."""
+    """Return unordered accesses that share a byte and of which at least one writes."""
     hulls: defaultdict[Space, list[Rectangle]] = defaultdict(list)
     for index, access in enumerate(accesses):
         low, high = access.base + access.ranges[0][0], access.base + access.ranges[-1][1]
@@ -128,7 +128,7 @@ def _unordered(accesses: list[RacingAccess], clocks: "Clocks") -> Met:
 
 
 def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ...]:
-    """Return in a legal order what `later` waits for behind `earlier`, itself, `earlier`."""
+    """Return a legal order: the ops after `earlier` that `later` waits for, `later`, `earlier`."""
     needed: set[int] = set()
     streams = {program.ops[later].stream}
     for step in range(later, earlier, -1):
@@ -141,7 +141,7 @@ def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ..
 
 
 class Clocks:
-    """The order of the ops of the runs of one memory; a late read is like a run of its own."""
+    """Happens-before of the ops of the runs of one memory; a late read counts as its own run."""
 
     def __init__(self, runs: Sequence[RunOnTrial]) -> None:
         self._at_start: dict[int | Node, Clock] = {}

@@ -1,10 +1,10 @@
-"""Half-open ranges of bits, bytes or steps, and address spaces as ranges that each hold one thing.
+"""Half-open ranges of bits, bytes or steps, and address spaces whose ranges each hold one thing.
 
-A list of ranges is sorted, disjoint and not adjacent, unless it says row-major.
+A list of ranges is sorted, disjoint and not adjacent, unless its docstring says row-major.
 
-Complexity: O(ranges) for lists; O(log n + found) a look, and a move of memory for each range put.
+Complexity: O(ranges) for lists; O(log n + found) for `at`; `put` also moves list entries, O(n).
 
-What this module does not see: what is at the ranges.
+What this module does not see: what the ranges mean.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +20,7 @@ EVERYWHERE: Final = (-(1 << 80), 1 << 80)
 
 
 def merged(ranges: Iterable[Range], *, touching: bool = True) -> Ranges:
-    """Return ranges sorted, what overlaps, or touches, as one, empty ones left out."""
+    """Return the ranges sorted, without empty ones; ranges that overlap, or touch, are joined."""
     found: list[Range] = []
     for low, high in sorted(ranges):
         if found and low < found[-1][1] + touching:
@@ -31,7 +31,7 @@ def merged(ranges: Iterable[Range], *, touching: bool = True) -> Ranges:
 
 
 def meet(one: Ranges, other: Ranges) -> Ranges:
-    """Return what two lists of ranges share."""
+    """Return the ranges that lie in both lists."""
     found, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -42,13 +42,13 @@ def meet(one: Ranges, other: Ranges) -> Ranges:
 
 
 def without(one: Ranges, holes: Ranges) -> Ranges:
-    """Return what the first list has and the second has not."""
+    """Return the ranges of the first list without those of the second."""
     bounds = [EVERYWHERE[0], *(bound for hole in holes for bound in hole), EVERYWHERE[1]]
     return meet(one, tuple(zip(bounds[::2], bounds[1::2], strict=True)))
 
 
 def moved(ranges: Ranges, by: int) -> Ranges:
-    """Return ranges at other places."""
+    """Return the ranges shifted up by `by`."""
     return tuple((low + by, high + by) for low, high in ranges)
 
 
@@ -58,14 +58,14 @@ def in_bytes(ranges: Iterable[Range]) -> Ranges:
 
 
 class HeldRanges(Generic[Held]):
-    """Ranges of one address space and what was put there last; None where nothing was put."""
+    """One address space: each range holds what `put` last put there, or None."""
 
     def __init__(self) -> None:
         self._starts: list[int] = [EVERYWHERE[0]]
         self._held: list[Held | None] = [None]
 
     def put(self, low: int, high: int, held: Held | None) -> None:
-        """Let `[low, high)` hold something else."""
+        """Let `[low, high)` hold `held`."""
         if low >= high:
             return
         first, last = bisect_left(self._starts, low), bisect_left(self._starts, high)
@@ -75,7 +75,7 @@ class HeldRanges(Generic[Held]):
         self._starts[first:last] = [low] if ends_here else [low, high]
 
     def at(self, low: int, high: int) -> list[tuple[int, int, Held | None]]:
-        """Return what `[low, high)` holds, range by range."""
+        """Return (low, high, held) for each range within `[low, high)`."""
         if low >= high:
             return []
         first, last = bisect_right(self._starts, low) - 1, bisect_left(self._starts, high)
@@ -83,7 +83,7 @@ class HeldRanges(Generic[Held]):
         return list(zip(bounds[:-1], bounds[1:], self._held[first:last], strict=True))
 
     def copy(self) -> "HeldRanges[Held]":
-        """Return a memory that holds the same."""
+        """Return an independent copy."""
         other: HeldRanges[Held] = HeldRanges()
         other._starts, other._held = self._starts.copy(), self._held.copy()
         return other
