@@ -1,27 +1,27 @@
-"""Which accesses are unordered with an earlier one: vector clocks over streams, against the bytes
-each stream touched last.
+"""Finds the accesses that are unordered with an earlier access: vector clocks over streams, held
+against the last access of each stream to each byte.
 
 Happens before. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits
-for `i` (`after`), transitively. All that counts of it for a later op is how far it *knows* each
-stream: `known[j]`, the last op of that stream that happens before `j` or is `j`, -1 if none does.
-Whatever is later on that stream, and earlier in the list than `j`, is unordered with `j`.
+for `i` (`after`), transitively. For each stream, op `j` *knows* the ops up to `known[j]`: the last
+op of that stream that happens before `j` or is `j`, -1 if there is none. Later ops of that stream
+that stand before `j` in the list are unordered with `j`.
 
-How. One pass over the list for each stream, the *source*. Ops of the source leave their step on the
-bytes they touch, once for writes and once for accesses of any sort; steps only grow, so the largest
-step on a range of bytes is the last. Every access of another stream asks for the largest step on
-its own bytes, of writes if it reads, of anything if it writes: if that is beyond what its op knows
-of the source, the two race, and it is *late*. So each unordered pair is met once, in the pass of
-the earlier op's stream, and no access that is ordered is late.
+Algorithm. It passes over the list once for each stream, the *source*. Ops of the source leave their
+step on the bytes they touch, once for writes and once for all accesses; steps only grow, so the
+largest step on a range of bytes is the last one. Every access of another stream looks up the
+largest step on its own bytes: among writes if it reads, among all accesses if it writes. If that
+step is after `known` of its op, the two race, and the access is *late*. So each unordered pair is
+met once, in the pass of the earlier op's stream, and no ordered access is late.
 
 Bytes are ranks: every end of every range in order of (space, address). The steps lie in a segment
-tree over the ranks. A node has `left`, what was left on all of it, and `below`, the largest step
-left on any of it; both arrays hold writes in row 0 and accesses of any sort in row 1.
+tree over the ranks. A node has `left`, the last step left on all of it, and `below`, the largest
+step left on any of it; both arrays hold writes first, then all accesses.
 
 Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time, O(ops + byte runs) memory:
 a clock has one column at a time. `sweep` is plain Python over arrays; large inputs have it
 compiled, the same lines, so that records are identical either way.
 
-What this module does not see: which earlier access it is (`h_pairs`), buffers, plans.
+What this module does not see: the earlier access of each race (`h_pairs`), buffers, plans.
 """
 
 from collections.abc import Callable  # noqa: TC003 - read by people and mypy
@@ -40,15 +40,15 @@ Column = Any
 """An int64 column as `sweep` takes it: an array, or a list of ints."""
 
 MAX_WORK: Final = 1 << 31
-"""Streams times ops: a bound on time, for the list is passed once for each stream."""
+"""Most streams times ops: a bound on time, for each stream takes a pass over the list."""
 
 LATE_LIMIT: Final = 1 << 20
-"""Late accesses kept; an input that has more of them has more races than are counted exactly."""
+"""Most late accesses kept; with more of them, the number of races is only a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The ops of a program in the order that holds between them."""
+    """The streams and waits of the ops of a program, which make their happens-before order."""
 
     stream: Int64s
     """int64 (ops,): dense numbers of the streams in use."""
@@ -57,7 +57,7 @@ class Order:
     """int64 (ops,): the op before on the same stream, -1 if there is none."""
     after_starts: Int64s
     after: Int64s
-    """CSR: ops waited for."""
+    """CSR: the ops that each op waits for."""
 
     @classmethod
     def of(cls, ops: Ops) -> "Order":
@@ -78,7 +78,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touched:
-    """Who touches which bytes: accesses in order of op, each of a value, with its ranges."""
+    """The accesses in order of op, each to a value, and the byte ranges of each value."""
 
     starts: Int64s
     """int64 (ops + 1,): CSR of the accesses by op."""
@@ -102,11 +102,11 @@ class Late:
     known: Int64s
     """The last op of the source that happens before the access; -1 if none does."""
     cut: bool
-    """Whether there may be more than `LATE_LIMIT`; those left out are none of earlier ops."""
+    """Whether there may be more than `LATE_LIMIT`; accesses left out belong to later ops."""
 
 
 def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
-    """Return every access that is unordered with a conflicting one of an earlier op.
+    """Return every access that is unordered with a conflicting access of an earlier op.
 
     Raises ModelError where streams times ops are beyond `MAX_WORK`.
     """
@@ -138,7 +138,7 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
         found = np.concatenate([found, [late[:kept], np.full(kept, source), knows[:kept]]], axis=1)
         found = found[:, np.lexsort((found[1], found[0]))]
         if count > kept or found.shape[1] > LATE_LIMIT:
-            cut = True  # what is kept is complete up to its last op; nothing later is looked at any more
+            cut = True  # the accesses kept are complete up to their last op; later passes stop there
             found = found[:, :LATE_LIMIT]
             stop = int(np.searchsorted(touched.starts, found[0, -1], side="right"))
     return Late(access=found[0], source=found[1], known=found[2], cut=cut)
@@ -149,11 +149,11 @@ def sweep(  # noqa: PLR0917 - columns
     starts: Column, value: Column, write: Column, run_starts: Column, low: Column, high: Column,
     size: int, left: Column, below: Column, known: Column, late: Column, knows: Column,
 ) -> int:  # fmt: skip
-    """Find the accesses before op `stop` that are late against `source`: fill `late` and what they
-    know, return how many there are.
+    """Find the accesses before op `stop` that race with `source`: fill `late` with the accesses and
+    `knows` with `known` of their ops; return their number.
 
-    `left` and `below` have `size` nodes for writes, then `size` for accesses of any sort, all -1;
-    `known` is scratch. Stops at the first access that `late` has no room for, and counts it.
+    `left` and `below` have `size` nodes for writes, then `size` for all accesses, all -1; `known`
+    is scratch. The sweep stops at the first access that `late` has no room for, and counts it.
     """
     count, latest = 0, -1
     for op in range(stop):
@@ -165,12 +165,12 @@ def sweep(  # noqa: PLR0917 - columns
         if mine:
             latest = op if starts[op] < starts[op + 1] else latest
         elif knowledge >= latest:
-            continue  # all that the source has touched is known here
+            continue  # all accesses of the source happen before this op
         for access in range(starts[op], starts[op + 1]):
             found = False
             for run in range(run_starts[value[access]], run_starts[value[access] + 1]):
-                # a write leaves its step on both trees; a write asks the tree of all accesses, a
-                # read that of the writes
+                # a write leaves its step in both trees; a write looks at the tree of all accesses,
+                # a read at the tree of writes
                 first, last = low[run] + size // 2, high[run] + size // 2 - 1
                 base = size if write[access] != mine else 0
                 while mine and base <= size:

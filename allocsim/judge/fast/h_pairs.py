@@ -1,20 +1,18 @@
-"""Pairs of ops that race in one run, or in several that overlap in time, as planned: who is late
-(`h_clocks`), joined with what it is late against.
+"""Pairs of ops that race, in one run or in several runs that overlap in time: the late accesses
+(`h_clocks`), joined with the earlier accesses that they race with.
 
 Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least
 one writes it, and neither op happens before the other. Buffers outside all arenas have memory of
-their own. The two accesses of one op are in order: it reads, then writes.
+their own. The accesses of one op are in order: it reads, then writes.
 
-A late access asks for accesses of its source stream in a window: the ops there that its own op does
-not know and that stand before it in the list. Windows are joined with the accesses in them whose
-bytes meet (`intervals.join`), on each level of a segment tree over the source's ops, a window at no
-more than two nodes of a level.
+The earlier accesses of a late access lie in a window of its source stream: the ops that stand
+before its op in the list and do not happen before it. Windows are joined with the accesses in them
+whose bytes meet (`intervals.join`), on each level of a segment tree over the source's ops; a window
+has at most two nodes on a level.
 
-Complexity: that of `h_clocks` for a run without races. Otherwise, beyond that,
-O((late + byte runs) log^2 byte runs + pairs) for each batch of late accesses; at most
-`PAIR_LIMIT` pairs and what one batch adds are listed, in order.
-
-What this module does not see: runs, and what a record says of a race (`h_races`).
+Complexity: that of `h_clocks` for a run without races. Races add O((late + byte runs) log^2 byte
+runs + pairs) for each batch of late accesses. At most `PAIR_LIMIT` pairs, and the pairs of one more
+batch, are listed, in order. This module does not see runs, nor the records of races (`h_races`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,35 +33,35 @@ PAIR_LIMIT: Final = 1_000_000
 """Pairs counted exactly (format.md)."""
 
 BATCH: Final = 1 << 12
-"""Late accesses looked at in one go, to begin with."""
+"""Late accesses in the first batch."""
 
 ROWS: Final = 1 << 22
-"""Byte runs, and pairs of them, looked at in one go: a bound on memory."""
+"""Most byte runs, and pairs of them, in one batch: a bound on memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Races:
-    """Pairs of accesses without an order, one row for each pair of ops and of buffers, in order of
-    its columns.
+    """Racing pairs, one row for each pair of ops and pair of buffers, sorted by the columns in
+    order.
     """
 
     op: Int64s
-    """The later op in the list."""
+    """The op that is later in the list."""
     other: Int64s
-    """The earlier one."""
+    """The op that is earlier in the list."""
     buffer: Int64s
-    """Where `op` touches the bytes they share."""
+    """The buffer in which `op` touches the shared bytes."""
     other_buffer: Int64s
     cut: bool = False
-    """Whether there may be more, all of later ops."""
+    """Whether there may be more pairs, all of later ops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPart:
-    """What one run brings to a table: accesses, their places in the order and in memory."""
+    """One run's accesses, with their places in the order and in memory."""
 
     accesses: Accesses
-    """In bytes."""
+    """The accesses, with extents in bytes."""
     node: Int64s
     """int64 (ops,): place of each op in the order."""
     space: Int64s
@@ -74,9 +72,9 @@ class RacingPart:
 
 
 def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Races:
-    """Return the races among some runs.
+    """Return the races among the runs of `parts`.
 
-    Ops go by their place in `order`, buffers by their number in the parts one behind the other.
+    Ops are numbered by their place in `order`, buffers through all parts one after the other.
     """
     empty = np.empty(0, dtype=np.int64)
     none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
@@ -90,7 +88,7 @@ def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Race
 
 
 class _Table:
-    """The accesses of some runs that could race, in order of op, and the pairs among them."""
+    """The accesses of several runs that could race, in order of op."""
 
     def __init__(self, parts: Sequence[RacingPart], order: Order) -> None:
         self.order = order
@@ -176,8 +174,8 @@ class _Table:
         return Races(op=op, other=other, buffer=buffer, other_buffer=other_buffer, cut=cut)
 
     def _meetings(self, late: Late, rows: Int64s) -> tuple[Int64s, int]:
-        """Return int64 (4, n) columns of `Races` for some late accesses, some more than once, and
-        how many rows they are of.
+        """Return int64 (4, n) columns of `Races` for some late accesses, with repetitions, and how
+        many pairs of byte runs were met.
         """
         ops = len(self.order.stream)
         access, source = late.access[rows], late.source[rows]
@@ -216,7 +214,7 @@ class _Table:
             begin = end
 
     def _expand(self, accesses: Int64s) -> tuple[Int64s, Ranges]:
-        """Return the byte runs of some accesses: the row each is of, and the ranges of ranks."""
+        """Return the byte runs of some accesses: the row of `accesses` of each, and its ranks."""
         starts = self.touched.run_starts
         first, counts = starts[self.value[accesses]], starts[self.value[accesses] + 1] - starts[self.value[accesses]]
         owner = np.repeat(np.arange(len(accesses)), counts)
@@ -225,7 +223,7 @@ class _Table:
 
 
 def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
-    """Return which address spaces several streams touch and one writes: races are only there."""
+    """Return which spaces several streams touch and some op writes: only these can have races."""
     written = np.bincount(space[write == 1], minlength=spaces) > 0
     streams = int(stream.max(initial=0)) + 1
     visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)
@@ -261,11 +259,11 @@ def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:
 
 
 def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: Ranges) -> tuple[Int64s, Int64s, int]:
-    """Return (row of `windows`, row of `comers`) where the place lies in `[first, last)` and the
-    ranges meet, and how many there are.
+    """Return (row of `windows`, row of `comers`) where the comer's place lies in the window's
+    `[first, last)` and their ranges meet, and the number of such pairs.
 
-    No more than `ROWS` are listed. Each place has one node on each level of a tree, a window at
-    most two, and they meet on one level.
+    Each batch lists at most `ROWS` pairs. A place has one node on each level of a tree, a window
+    at most two, and the two meet on exactly one level.
     """
     count = int(max(last.max(initial=0), place.max(initial=-1) + 1))
     low, high, node = first + count, np.maximum(first, last) + count, place + count

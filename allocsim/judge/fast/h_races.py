@@ -1,33 +1,31 @@
-"""Accesses that nothing orders: `Race` (detector H).
+"""`Race` (detector H): two accesses to one byte without a happens-before order.
 
 Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits for `i`
 (`after`), transitively. Ops of kind `view` and uploads left out touch nothing and keep their place
 in that order. All ops of a run happen before those of the runs that wait for it, by default all
-later ones; runs that do not wait overlap in time (`h_sessions`). The `host.read` ops of a run with
+later runs; runs that do not wait overlap in time (`h_sessions`). The `host.read` ops of a run with
 `read_after: k` happen after run k, and before the runs that wait for k.
 
-A race: two ops, neither of which happens before the other, touch a byte they share where the plan
-puts it, and at least one writes it. Every sort of hazard counts: write after read, read after
-write, write after write, named by the order of the list. Bytes are exact: crossing hulls of strided
-values are no race; values that share a byte, each with bits of its own, do race, for hardware
+Race. Two ops race if neither happens before the other, both touch a byte where the plan puts it,
+and at least one writes it. Every hazard counts: write after read, read after write, write after
+write, named by the order of the list. Bytes are exact: strided values race only if they share a
+byte, not if only their hulls cross. Values that share a byte but no bit do race, for hardware
 writes bytes. Buffers outside all arenas have memory of their own. The accesses of one op are in
 order, in place or not. A `same` between values at one address writes nothing.
 
-Records. One for each (pair of runs, pair of ops, pair of buffers); later is what stands later in
-the list of runs, then of ops. `run`, `op`, `step` and `buffer` are of the later op, `other_run`,
-`other_op` and `other_buffer` of the earlier one, `value` the first of the later op's values
-(operands, then results) that takes part, `bytes` all bytes they share, within `buffer`. `in_apart`:
-the two are in one buffer, so that they meet under every plan; of two runs, whether both have that
-buffer apart. `hazards`: every sort found. `schedule`, within a run: a legal order in which the
-later one runs first (`exchanged`), for the first records, as long as `SCHEDULE_LIMIT` ops in all
-suffice; None for the rest.
+Records. There is one for each (pair of runs, pair of ops, pair of buffers). The later op is the one
+that stands later in the list of runs, then of ops. `run`, `op`, `step` and `buffer` belong to the
+later op, `other_run`, `other_op` and `other_buffer` to the earlier one. `value` is the first of the
+later op's values (operands, then results) that takes part; `bytes` are all shared bytes, within
+`buffer`. `in_apart` says that both ops touch one buffer, also of two runs, so that they race under
+every plan. `hazards` lists every hazard found. `schedule` is a legal order within a run in which
+the later op runs first (`exchanged`); records have it until `SCHEDULE_LIMIT` ops are named in all.
 
-What no `Race` means: in every legal order of the ops of a run every read finds the tags it finds in
-the order of the list, and so the other checks' word holds for all of them. A race means that two
-legal orders exist that differ in what some read finds, or in what lies in memory after the same
-ops.
+If there is no `Race`, every read finds the same tags in every legal order of the ops as in the
+order of the list, so the findings of the other checks hold for all of them. If there is one, two
+legal orders exist that differ in what some read finds, or in the memory after the same ops.
 
-Complexity: `h_clocks` and `h_pairs`, once for runs alike; and the byte runs of what is listed.
+Complexity: `h_clocks` and `h_pairs`, once for runs alike; and the byte runs of the listed races.
 
 What this module does not see: how long ops take, and which legal orders a runtime really takes.
 """
@@ -45,19 +43,19 @@ from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
-"""Ops in all the schedules of one report."""
+"""Most ops that all schedules of one report name together."""
 
 
 @dataclass(slots=True)
 class _Budget:
-    """How many ops the schedules still to be made may name."""
+    """The number of ops that further schedules may name."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """Two accesses of a race: values of later and earlier op, and whether each is written."""
+    """Two racing accesses: the values of the later and the earlier op, and whether each writes."""
 
     value: int
     other_value: int
@@ -68,14 +66,14 @@ class _Meeting:
 
     @property
     def hazard(self) -> str:
-        """What it is in the order of the list."""
+        """The hazard's name, with the ops in list order."""
         if self.writes:
             return "write after write" if self.other_writes else "write after read"
         return "read after write"
 
 
 def check_order(case: TrialDocument, findings: Findings) -> None:
-    """Report every pair of accesses that nothing orders."""
+    """Report every race of every run."""
     budget = _Budget(left=SCHEDULE_LIMIT)
     orders: dict[int, Order] = {}
     if case.joined and any(trial.waits is not None or trial.read_after is not None for trial in case.trials):
@@ -124,16 +122,16 @@ def check_order(case: TrialDocument, findings: Findings) -> None:
 
 
 def _shift(trial: Trial, buffer: int, other: int) -> int:
-    """Return by how many bytes one buffer of a run lies behind another as planned."""
+    """Return by how many bytes `other` begins after `buffer` in the plan of a run."""
     return int(trial.plan.offset[other]) - int(trial.plan.offset[buffer]) if buffer != other else 0
 
 
 def exchanged(order: Order, first: int, second: int) -> tuple[int, ...]:
-    """Return how ops run from step `first` on so that `second`, later in the list, runs before it:
-    legal if nothing orders the two.
+    """Return an order of ops in which `second`, later in the list, runs before `first`. It is legal
+    if neither happens before the other.
 
-    Earlier ops keep the order of the list, and so do those not named, after all that are. Named are
-    what `second` needs of the ops between the two, `second`, then `first`. O(ops named and their
+    The order names the ops between the two that `second` needs, then `second`, then `first`. Ops
+    before `first` run before these in list order, all others after them. O(ops named and their
     waits).
     """
     return (*sorted(_needed(order, first, second, len(order.stream))), second, first)
@@ -142,7 +140,7 @@ def exchanged(order: Order, first: int, second: int) -> tuple[int, ...]:
 def _needed(order: Order, first: int, second: int, limit: int) -> set[int]:
     """Return the ops between `first` and `second` that happen before `second`.
 
-    Not all, if they are more than `limit`.
+    If there are more than `limit`, some are left out.
     """
     found: set[int] = set()
     open_ = [second]
@@ -185,8 +183,8 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
 
 
 def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
-    """Yield the pairs of accesses of two ops to two buffers that share a byte, as planned or apart,
-    and are not both reads.
+    """Yield the pairs of accesses of the two ops to the two buffers that share a byte, at least one
+    of them a write: where the plans put the buffers, or apart.
     """
     shift = 0 if apart else pair.shift
     runs = in_bytes(pair.trial), in_bytes(pair.other_trial)
@@ -204,7 +202,7 @@ def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
 
 
 def _sides(trial: Trial, step: int, buffer: int) -> list[tuple[int, bool]]:
-    """Return the values of a buffer that an op reads, then those it writes, each once."""
+    """Return (value, writes) of an op's accesses to a buffer, reads first, each once."""
     op, home = trial.program.ops[step], trial.accesses.extents.buffer
     first = int(trial.program.ops.result_starts[step])
     rest = at_rest(trial)

@@ -1,14 +1,14 @@
-"""The runs of a session as one order of ops: who waits for whom where runs overlap in time, and
-host reads that come late.
+"""The happens-before order of all ops of a session, where runs overlap in time and host reads may
+come late.
 
-Every op of a run is a *node*; nodes stand in order of run, then op, but for late reads: the
-`host.read` ops of a run with `read_after: k` stand behind run k. The first op of a run on each
-stream waits for the last ops of the runs that the run names, and for the late reads behind them. A
-late read waits for what stands before it on its stream in its run, for what its run waits for, and
-for all of run k. Streams here are chains of ops of which each waits for the one before: an op goes
-on with the stream of one that it waits for, whatever run that is of, or begins a new one.
+Every op of a run is a *node*. Nodes are in order of run, then op, except late reads: the
+`host.read` ops of a run with `read_after: k` follow run k. The first op of a run on each stream
+waits for the last ops of the runs that the run names, and for the late reads that follow these. A
+late read waits for the op before it on its stream in its run, for the runs that its run waits for,
+and for all of run k. A stream here is a chain of nodes, each of which waits for the one before: a
+node continues the stream of a node that it waits for, of any run, or begins a new stream.
 
-What this module does not see: which bytes are touched (`h_pairs`).
+What this module does not see: the bytes that ops touch (`h_pairs`).
 """
 
 from collections import defaultdict
@@ -35,15 +35,15 @@ Node = tuple[int, int]
 """Run and op."""
 
 TIPS: Final = 8
-"""Nodes that whoever waits for a run waits for, at most."""
+"""Most nodes that a waiting run names for each run that it waits for."""
 
 GATHERS: Final = -1
-"""In place of an op: a node that is none, and waits for what stands behind its run."""
+"""Stands for the op in a node that is no op: it waits for the last nodes of its run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPair:
-    """Two ops without an order, the later one first, and the buffers through which they meet."""
+    """Two racing ops, the later one first, and the buffers in which they share bytes."""
 
     trial: Trial
     other_trial: Trial
@@ -52,11 +52,11 @@ class RacingPair:
     buffer: int
     other_buffer: int
     shift: int
-    """By how many bytes the other buffer lies behind the one."""
+    """Bytes from the start of `buffer` to the start of `other_buffer`."""
     in_apart: bool
-    """Whether the two are one buffer apart."""
+    """Whether the two are one buffer when every buffer has memory of its own."""
     listed: bool
-    """Whether the list of ops of one run says who is later."""
+    """Whether both ops are of one run without late reads, so that the list orders them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class Session:
     identities: Identities
     nodes: list[Node]
     buffer_starts: list[int]
-    """Of each run, the number of its first buffer."""
+    """For each run, the number of its first buffer."""
     parts: list[RacingPart]
     order: Order
 
@@ -103,7 +103,7 @@ class Session:
         )
 
     def meeting(self, found: Races, row: int) -> RacingPair:
-        """Return a pair of nodes and of buffers as two runs know them."""
+        """Return a row of `found` with ops and buffers as indices into their own programs."""
         sides = []
         for node, number in ((found.op[row], found.buffer[row]), (found.other[row], found.other_buffer[row])):
             run, step = self.nodes[int(node)]
@@ -125,32 +125,32 @@ class Session:
 
 
 class _Built:
-    """The nodes of a session, laid run by run, and what each waits for."""
+    """The nodes of a session, added run by run, and the nodes that each waits for."""
 
     def __init__(self, trials: list[Trial]) -> None:
         self.trials = trials
         self.nodes: list[Node] = []
         self.place = [np.full(len(trial.program.ops), -1, dtype=np.int64) for trial in trials]
-        """Of each run, the node of each op."""
+        """For each run, the node of each op."""
         self.previous: list[int] = []
         self.waits: list[list[int]] = []
         self.stream: list[int] = []
         self.streams = 0
         self._last_of: list[int] = []
-        """Of each stream, its last node."""
+        """For each stream, its last node."""
         self._open: dict[int, None] = {}
-        """The runs that none waits for yet, in order."""
+        """The runs that no run waits for yet, in order."""
         self._start: list[list[int]] = []
-        """Of each run, the nodes that its first op on each stream waits for."""
+        """For each run, the nodes that its first op on each stream waits for."""
         self._last: list[dict[int, int]] = []
-        """Of each run, the last node on each stream of its program."""
+        """For each run, the last node on each stream of its program."""
         self._tips: list[list[int]] = []
-        """Of each run, the nodes that whoever waits for it waits for."""
+        """For each run, the nodes that a run which waits for it has to wait for."""
         self._held: dict[Node, int] = {}
-        """Of each late read, the node before it on its stream in its run, -1 if there is none."""
+        """Late read -> the node before it on its stream in its run, -1 if there is none."""
 
     def add(self, trial: Trial) -> None:
-        """Lay the ops of a run, less its late reads."""
+        """Add the nodes of a run's ops, without its late reads."""
         run, ops = trial.index, trial.program.ops
         named = tuple(self._open) if trial.after is None else trial.after
         start = sorted({tip for earlier in named for tip in self._tips[earlier]})
@@ -170,7 +170,7 @@ class _Built:
         self._tips.append([*last.values()] or start)
 
     def read_late(self, reads: list[Node], behind: Trial) -> None:
-        """Lay the late reads that come behind a run."""
+        """Add the nodes of the late reads that follow a run."""
         laid = []
         for run, step in reads:
             held = self._held[run, step]
@@ -181,21 +181,21 @@ class _Built:
             self._tips[behind.index] = [*self._tips[behind.index], *laid]
 
     def gather(self, trial: Trial) -> None:
-        """Lay a node that waits for all that whoever waits for a run waits for, where that is much:
-        else runs that wait for it would each name all of it again.
+        """Add one node that waits for all tips of a run, if there are more than `TIPS`; otherwise
+        each run that waits for this run would name all of the tips again.
         """
         if len(self._tips[trial.index]) > TIPS:
             self._tips[trial.index] = [self._lay((trial.index, GATHERS), -1, self._tips[trial.index])]
 
     def _within(self, trial: Trial, step: int) -> list[int]:
-        """Return the nodes of its run that an op waits for by name, less late reads."""
+        """Return the nodes of the same run that an op names in `after`, without late reads."""
         ops, run = trial.program.ops, trial.index
         named = ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()
         return [int(self.place[run][other]) for other in named if (run, other) not in self._held]
 
     def _lay(self, node: Node, held: int, waits: list[int]) -> int:
-        """Append a node, on the stream of one that it waits for and that is the last there, if
-        there is such a one: the fewer streams, the fewer passes over the list (`h_clocks`).
+        """Append a node. It continues the stream of a node that it waits for, if that node is the
+        last on its stream: fewer streams need fewer passes over the list (`h_clocks`).
         """
         number = len(self.nodes)
         waits = sorted(set(waits))
@@ -220,12 +220,12 @@ class _Built:
 def part_of(
     trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None
 ) -> RacingPart:
-    """Return what one run alone brings: ops in their order, buffers where its plan puts them."""
+    """Return one run's part; by default ops in list order, buffers where its plan puts them."""
     accesses = trial.accesses
     if trial.unit > 1:
         accesses = Accesses(
             in_bytes(trial), accesses.contract, trial.skip, every_result=True
-        )  # what rests, `written` leaves out
+        )  # `written` below leaves out the results at rest
     own_space, own_base = addresses(trial.plan)
     rest = np.array(sorted(at_rest(trial)), dtype=np.int64)
     return RacingPart(
@@ -238,13 +238,13 @@ def part_of(
 
 
 def in_bytes(trial: Trial) -> Extents:
-    """Return where values lie in bytes: hardware writes whole ones."""
+    """Return the extents of values in whole bytes, for hardware writes whole bytes."""
     return trial.accesses.extents.in_whole_bytes
 
 
 def at_rest(trial: Trial) -> frozenset[int]:
-    """Return the rows of `ops.results` that a `same` does not write, for they lie, as planned,
-    where its operands do.
+    """Return the rows of `ops.results` that a `same` does not write, because the plan puts them
+    where its operands lie.
     """
     known = trial.accesses.at_rest
     if trial.plan not in known:

@@ -1,23 +1,23 @@
-"""What a planner believes of a program against what the program does.
+"""Beliefs of a planner compared with the program (detector L).
 
 Kinds: `LifetimeTooShort`, `MissingPin`, `LifetimeTooLong`, `BadSize`, `BadShare`.
 
-Judged for every problem of the document, whether a plan was made from it or not, against the
-accesses of its program with no upload left out. One record for each (problem, buffer), or for each
-(problem, pair).
+Every problem of the document is judged, whether a plan was made from it or not, against the
+accesses of its program with no upload left out. There is one record for each (problem, buffer), or
+for each (problem, pair).
 
     LifetimeTooShort   `start` after the first access or `stop` not after the last one; or a believed gap covers a step of a segment
-    MissingPin         the first of these, where some reader is missed and every reader missed is a `host.read`
-    LifetimeTooLong    (warning) some step believed, gaps taken out, lies in no segment of the buffer (`live`), unless it is pinned; a
-                       buffer that nothing accesses has no lifetime to exceed
+    MissingPin         in place of LifetimeTooShort, if readers lie outside the lifetime, all of them `host.read`, and no gap is at fault
+    LifetimeTooLong    (warning) some believed step outside the gaps lies in no segment of the buffer (`live`); pinned buffers and
+                       buffers without accesses are left out
     BadSize            believed nbytes below the buffer's
     BadShare           a believed pair that is not permissible (`s_in_place`)
 
-Of the first two, `op` is the first reader missed, or the first writer missed where no reader is;
-where a gap is at fault and an access outside the lifetime is not, the first access in or after the
-gap. `buffer` of a `BadShare` is the donor, `other_buffer` the recipient.
+`op` of the first two kinds is the first reader outside the lifetime, else the first writer outside
+it. If only a gap is at fault, `op` is the first access in or after the gap. `buffer` of a
+`BadShare` is the donor, `other_buffer` the recipient.
 
-A program without ops has nothing to hold lifetimes and pairs against: they stand for facts, and
+A program without ops has no accesses to compare lifetimes and pairs with: they count as facts, and
 only sizes are judged.
 
 Complexity: O(accesses log accesses), vectorised.
@@ -55,7 +55,7 @@ Make = Callable[[str, int], Violation]
 
 
 def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
-    """Return, for each kind, which buffers or pairs have it, and what makes the record of one."""
+    """Return (kind, mask of buffers or pairs at fault, function that makes the record of a row)."""
     problem = case.document.problems[index]
     accesses = case.accesses(problem.program)
     book = _Book(problem, case.hand_overs(accesses), program=case.problem_programs[index], problem_index=index)
@@ -87,8 +87,8 @@ def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
 
 
 def gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]:
-    """Return which buffers a gap is believed in while they live, and how many steps outside all
-    segments gaps take out of each lifetime.
+    """Return which buffers live during a believed gap, and for each buffer the number of steps of
+    its lifetime that lie in a gap and in no segment.
     """
     mask, dead = np.zeros(len(problem.start), dtype=np.bool_), np.zeros(len(problem.start), dtype=np.int64)
     for buffer, gaps in problem.gaps.items():
@@ -112,7 +112,7 @@ def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
 
 
 def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
-    """Return the buffers with reads outside the believed lifetime, all of them the host's."""
+    """Return the buffers with reads outside the believed lifetime, all of them `host.read`."""
     by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
     never = len(problem.program.ops)
     host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never
@@ -140,7 +140,7 @@ def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Boo
 
 
 def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
-    """Return the steps at which two buffers at one address hold the same in a program alone."""
+    """Return the steps at which two buffers laid at one address hold equal content."""
     if not accesses.program.same_ops.any():
         return []
     spans = case.kept(("alone", id(accesses)), lambda: spans_alone(accesses, case.hand_overs(accesses).live))
@@ -162,7 +162,7 @@ class _Book:
         self.writers_missed = _first_missed(problem, accesses.write_op, accesses.write_buffer)
         self.hand_overs, self.live = hand_overs, hand_overs.live
         self.gapped: Bools = np.zeros(len(problem.start), dtype=np.bool_)
-        """Buffers at fault by a gap alone."""
+        """bool (buffers,): buffers with a believed gap as their only fault."""
 
     def too_short(self, kind: str, buffer: int) -> Violation:
         if self.gapped[buffer]:
@@ -174,7 +174,7 @@ class _Book:
         return self._record(kind=kind, step=op, op=op, buffer=buffer, more=Particulars(live=((first, last + 1),)))
 
     def _gap(self, kind: str, buffer: int) -> Violation:
-        """Return the record of a gap believed where a buffer lives."""
+        """Return the record of a believed gap during which the buffer lives."""
         gaps, accesses, live = merged(sorted(self.problem.gaps[buffer])), self.accesses, tuple(self.live.of(buffer))
         step = shared(list(gaps), list(live))[0][0]
         touching = np.concatenate(
@@ -202,7 +202,7 @@ class _Book:
 
 
 def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | None]:
-    """Return which condition of a permissible pair fails first, and at which op."""
+    """Return the first condition of a permissible pair that fails, and the op at which it fails."""
     accesses, live = hand_overs.accesses, hand_overs.live
     if not (len(live.of(donor)) and len(live.of(recipient))):
         return "unaccessed", None

@@ -1,19 +1,19 @@
-"""Memory with every buffer on its own: who wrote each unit last, and what a `same` handed on.
+"""The memory of the replay apart, where every buffer has memory of its own: the last write of each
+unit (byte or bit), also where a `same` moved it.
 
-A *mark* says which write a unit holds, in one number, in either replay:
+A *mark* is one number, in either replay, for the write whose content a unit holds:
 
-    NEVER                    nothing wrote it
-    CONTENT - identity       the content laid before the first run
-    number of a write        `first number of the run + value`, where what was written has not moved since
+    NEVER                    no write
+    CONTENT - identity       the content from before the first run
+    number of a write        `first number of the run + value`, while no `same` has moved the content
     beyond all of these      a moved mark: (number, shift, run) in the table of `Marks`
 
-A unit of a mark with shift s, at place p of its memory, holds unit `p - s` of the buffer that the
-write wrote. So two units hold one tag exactly if number and `p - s` agree: a value never moves
-within its buffer, and only a `same` moves what a value wrote.
+A unit with a mark of shift s, at place p of its memory, holds unit `p - s` of the buffer to which
+the write went. So two units hold one tag exactly if number and `p - s` agree: a value never moves
+within its buffer, and only a `same` moves the content of a value.
 
-Most buffers are written whole and keep one mark; the others are `OwnerAxis`.
-
-What this module does not see: plans, and what is right (`s_dataflow`).
+Most buffers are written whole and have one mark; each other buffer has an `OwnerAxis`. This module
+does not see plans, nor which reads are right (`s_dataflow`).
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
 MIXED: Final = -2
-"""In place of a mark: several writes wrote the buffer's units; they are in an axis."""
+"""Stands for the mark of a buffer whose units have several marks; these are in an axis."""
 
 CONTENT: Final = -3
 """Content of buffer identity k has mark `CONTENT - k`."""
@@ -55,7 +55,7 @@ class Marks:
         return bisect_right(self.first, number) - 1
 
     def moved(self, number: int, shift: int, run: int) -> int:
-        """Return the mark of what a `same` of a run put somewhere else."""
+        """Return the mark of content of write `number` that a `same` of `run` moved by `shift`."""
         key = number, shift, run
         if key not in self._known:
             self._known[key] = self.count + len(self._moved)
@@ -63,32 +63,32 @@ class Marks:
         return self._known[key]
 
     def known(self, number: int, shift: int) -> int | None:
-        """Return the mark of what was put somewhere else, if anything was.
+        """Return the mark of content of write `number` moved by `shift`, None if none was moved so.
 
-        As planned, where nobody asks which run did.
+        This is for the replay as planned, where a moved mark has no run.
         """
         return self._known.get((number, shift, NEVER))
 
     def of(self, mark: int) -> tuple[int, int | None, int | None]:
-        """Return number, shift (None where it is that of the buffer) and run (None where it is that
-        of the number) of a mark.
+        """Return number, shift and run of a mark; shift and run are None if the content has not
+        moved.
         """
         if mark < self.count:
             return mark, None, None
         return self._moved[mark - self.count]
 
     def tag(self, mark: int) -> tuple[int, int]:
-        """Return number and shift of a mark apart, where what has not moved has shift 0."""
+        """Return number and shift of a mark in the replay apart; unmoved content has shift 0."""
         return (mark, 0) if mark < self.count else self._moved[mark - self.count][:2]
 
     def number(self, mark: int) -> int:
-        """Return the number of the write whose tag a mark is."""
+        """Return the number of the write that a mark stands for."""
         return mark if mark < self.count else self._moved[mark - self.count][0]
 
     def writer(self, mark: int) -> int:
-        """Return the run that wrote what holds a mark: that of the `same` which put it there.
+        """Return the run that put a mark in its place: the run of its write or of its last `same`.
 
-        NEVER for content and nothing.
+        It is NEVER for initial content and for units without a write.
         """
         if mark >= self.count:
             return self._moved[mark - self.count][2]
@@ -101,19 +101,19 @@ class ApartMemory:
     def __init__(self, marks: Marks, low: list[int], high: list[int]) -> None:
         self.marks = marks
         self.low, self.high = low, high
-        """The stretch of each buffer that anything touches."""
+        """The stretch `[low, high)` of each buffer in which accesses and values lie."""
         self.uniform = [NEVER] * len(low)
         self.mixed: dict[int, OwnerAxis] = {}
 
     def write(self, identity: int, runs: list[Range], mark: int) -> None:
-        """Give some units of a buffer to one mark."""
+        """Give the units `runs` of a buffer one mark."""
         if len(runs) == 1 and runs[0] == (self.low[identity], self.high[identity]):
             self.uniform[identity] = mark
         elif runs:
             self._axis(identity).write_runs(runs, mark)
 
     def put(self, identity: int, pieces: list[Piece]) -> None:
-        """Give each piece of a buffer to its mark."""
+        """Give each piece of a buffer its mark."""
         if len(pieces) == 1:
             self.write(identity, [pieces[0][:2]], pieces[0][2])
             return
@@ -121,15 +121,15 @@ class ApartMemory:
             self._axis(identity).write(low, high, mark)
 
     def pieces(self, identity: int, runs: list[Range]) -> Iterator[Piece]:
-        """Yield what some units of a buffer hold, cut where the mark changes."""
+        """Yield the units `runs` of a buffer with their marks, cut where the mark changes."""
         if self.uniform[identity] != MIXED:
             return iter([(low, high, self.uniform[identity]) for low, high in runs])
         axis = self.mixed[identity]
         return (piece for low, high in runs for piece in axis.walk(low, high))
 
     def handed_on(self, identity: int, source: Iterable[tuple[int, int, int]], run: int) -> list[Piece]:
-        """Return what a `same` of a run puts into its result: `source` has the start in the
-        operand, in the result, and the length.
+        """Return the pieces that a `same` of a run puts into its result; `source` yields (start in
+        the operand, start in the result, length).
         """
         found: list[Piece] = []
         for start, target, length in source:
@@ -161,7 +161,7 @@ def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
-    """Return the units of a `same`'s result without tag: the operand's are outside its buffer."""
+    """Return a `same`'s result units without a tag: the operand's lie outside its buffer."""
     return [
         (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
     ]
@@ -177,7 +177,7 @@ def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameMove:
-    """What a `same` takes from one value to another, whatever the plan is."""
+    """The units that a `same` moves from one value to another, under every plan."""
 
     source: int
     """Buffer of the operand."""
@@ -186,24 +186,24 @@ class SameMove:
     value: int
     """The result."""
     cut: list[tuple[int, int, int]]
-    """Stretches inside both buffers: start in the one, start in the other, length."""
+    """Stretches inside both buffers: (start in `source`, start in `target`, length)."""
     bare: list[Piece]
     """Units of the result that hold no tag."""
     ways: frozenset[int]
-    """By how much units come to lie further in their buffer."""
+    """The distances by which units move: place in `target` less place in `source`."""
 
     @property
     def still(self) -> bool:
-        """Whether no unit changes its place apart."""
+        """Whether every unit keeps its place in the replay apart."""
         return self.source == self.target and self.ways <= {0}
 
 
 FEW_STRETCHES: Final = 64
-"""Stretches of a move that is kept: a bound on memory."""
+"""Most stretches of a move that is kept for the next run: a bound on memory."""
 
 
 class Moves:
-    """What the ops `same` of a program move, found once where it is short."""
+    """The moves of the `same` ops of a program; short ones are computed once and kept."""
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
@@ -237,7 +237,7 @@ class Moves:
         )
 
     def _in_one_piece(self, value: int) -> int:
-        """Return the units of a value whose elements follow one another, 0 of any other."""
+        """Return the units of a value if its elements follow one another, else 0."""
         values = self._extents.program.values
         if not self._extents.contiguous[value]:
             return 0

@@ -1,4 +1,4 @@
-"""The pair of replays: what every read finds where the plan puts it, against what it must find.
+"""The two replays: what every read finds where the plan puts it, compared with what it must find.
 
 Ground truth
     Two replays of the same runs. *Apart*, every buffer has memory of its own. *Planned*, buffers
@@ -7,45 +7,45 @@ Ground truth
     memory. A buffer is the same from run to run of its program; a parameter or state is the same in
     all programs that have one of its name.
 Tags
-    Every unit (byte, or bit where packed values share bytes) carries the write that wrote it last:
-    (run, value, unit of the value). A write is one value made by one op in one run. The content of
-    a parameter or state is a write before the first run, laid in order of (first run that has it,
-    buffer) where that run's plan puts the buffer. A `same` reads all its operands, then puts the
+    Every unit (byte, or bit where packed values share bytes) has a tag, its last write: (run,
+    value, unit of the value). A write is one value made by one op in one run. The content of a
+    parameter or state is a write before the first run, done in order of (first run that has it,
+    buffer), where that run's plan puts the buffer. A `same` reads all its operands, then puts the
     tags it found into its results, unit by unit in row-major order; where both sides lie at one
     address it writes nothing. `s_apart` has the marks that stand for tags.
-Each read, of each value that an op (no view, not skipped) has among its operands, once for each
+Defects of a read, for each operand of each op (no view, not skipped), once for each
 (run, op, value)
     no tag apart                                                            -> `UninitialisedRead`
     made by an op other than `view`, and apart holds another tag than that
-        op gave (an upload left out gave none: a tag of the value will do)  -> `OverwrittenRead`
+        op gave (an upload left out gave none: any run's tag of the value is right) -> `OverwrittenRead`
     otherwise, planned differs from apart                                   -> `StaleRead`
     written in another run, apart, and neither parameter nor state          -> `HistoryRead` (warning, beside the others)
-    Content counts as no other value where the host left out the upload that would replace it.
-    A `host.read` of a run with `read_after: k` wants what apart holds at its own place, and finds
-    what planned holds after run k.
+    If the host left out the upload of a value, initial content is right, too.
+    A `host.read` of a run with `read_after: k` must find what apart holds at its own place in the
+    list, and finds what planned holds after run k.
 Records
     `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the
-    lowest such byte: `other_*` the write found (none if nothing did; run and op none if it is
-    content, its buffer as the reader's program numbers it, if it has it), `want_*` the write
-    wanted. For `OverwrittenRead` the write wanted is the value's own in this run, none if its
-    upload was left out. `UninitialisedRead` has no witness, for nothing wrote.
+    lowest such byte. `other_*` is the write found: all None if there was no write; for initial
+    content run and op are None, and the buffer is the one of the reader's program, if it has it.
+    `want_*` is the write that belongs there: for `OverwrittenRead` the value's own in this run,
+    None if its upload was left out. `UninitialisedRead` has no witness, for there was no write.
 
-How: memory is `OwnerAxis`, one for each arena, holding marks; apart, most buffers are written whole
-and keep one. A read is right if two lookups agree; only where they do not are units compared. Of
-many reads a screen may say first which need that at all (`selector`), and where it says none,
-nothing is replayed here.
+Algorithm: each arena is one `OwnerAxis` of marks; apart, most buffers are written whole and have
+one mark. A read is right if two lookups agree; units are compared only if they do not. For many
+reads a screen may first select the reads to compare (`selector`); if it selects none, nothing is
+replayed here.
 
-A bound: of the reads of one memory (a session's, or a run's without one) that may be wrong,
-`PIECES` pieces, each a range with one last writer, are looked at in all. From then on each read is
-looked at up to its first piece with a violation: it is reported by that, says so, and makes counts
-a lower bound; a warning ends no look. When `MOST` pieces have been looked at, each read gets `FEW`.
-One that has more, and no violation among them, has no verdict, and if no read has one, the document
-has none either: ModelError.
+A bound on time: all suspect reads of one memory (a session's, or a single run's) are compared piece
+by piece, where a piece is a range with one last writer, up to `PIECES` pieces in all. After that,
+each read is compared only up to its first piece with a violation (a warning does not end it): its
+record is `partial` and counts are lower bounds. After `MOST` pieces, only `FEW` pieces of each read
+are compared. A read with more pieces and no violation among these is undecided; if no violation is
+found at all, the document has no verdict: ModelError.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
 defect.
 
-What this module does not see: kernels (an op is opaque) and orders other than that of the list.
+What this module does not see: kernels (an op is opaque) and other orders than that of the list.
 """
 
 from collections import defaultdict
@@ -67,25 +67,25 @@ from allocsim.model import HOST_READ, Bools
 from allocsim.model.layout import Int64s
 
 PIECES: Final = 1 << 20
-"""Pieces looked at in all the reads that may be wrong, before each ends at its first violation: a
-bound on what is listed.
+"""Pieces compared in all, after which each read ends at its first violation: a bound on the length
+of records.
 """
 
 MOST: Final = 1 << 24
-"""Pieces looked at in all, before each read is cut short: a bound on time."""
+"""Pieces compared in all, after which each read is cut short: a bound on time."""
 
 FEW: Final = 64
-"""Pieces looked at in each read from then on."""
+"""Pieces compared in each read after `MOST`."""
 
 READ, MOVE, ACCESSES, PIECES_OF_A_STEP = 18, 5, 10, 8
-"""Steps of a read that is looked at, and of what a `same` moves once a read is wrong; accesses, and
-pieces, of one step (`trial.WORK`).
+"""Steps that a compared read costs, and a move of a `same` once a read is wrong; number of
+accesses, and of pieces, that cost one step (`trial.WORK`).
 """
 
 WHAT: Final = "what reads find"
 
 GUILTY: Final = ("UninitialisedRead", "OverwrittenRead", "StaleRead")
-"""Violations of a read; `HistoryRead` is a warning, and says nothing of the pieces behind it."""
+"""Violations of a read; `HistoryRead` is a warning, after which later pieces are still compared."""
 
 
 def check_dataflow(case: TrialDocument, findings: Findings) -> None:
@@ -113,7 +113,7 @@ def check_dataflow(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Units of one read with one defect: the range, the mark found and the mark wanted."""
+    """Units of one read with one defect: the range, the mark found and the right mark."""
 
     low: int
     high: int
@@ -122,7 +122,7 @@ class _Found:
 
 
 Look = tuple[int, int, int, str | None, bool]
-"""Of a piece of a read, apart: low, high, mark, its fault, whether another run wrote it."""
+"""A piece of a read, apart: low, high, mark, violation or None, whether another run wrote it."""
 
 
 class _Memory:
@@ -140,22 +140,22 @@ class _Memory:
             for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, OwnerAxis())
         self.given: dict[int, list[Piece]] = {}
-        """Number of a value that a `same` made -> what it gave, within its buffer."""
+        """Number of a value that a `same` made -> its pieces and marks, within its buffer."""
         self.given_whole: dict[int, int] = {}
-        """The same, where it gave one mark."""
+        """Number of a value that a `same` made -> its mark, if it has only one."""
         self.moving = any(script.same_ops.any() for script in runs.scripts)
         self.late: dict[int, list[tuple[int, Step, list[Look]]]] = defaultdict(list)
-        """Run -> reads that come after it: the position of their own run, and what they want."""
+        """Run k -> its late reads: the position of their own run, the read, its pieces apart."""
         self.looked = 0
-        """Pieces looked at so far."""
+        """Pieces compared so far."""
         self.undecided = 0
-        """Reads cut short with nothing found."""
+        """Reads cut short without a violation."""
         self.wrong = False
-        """Whether some read is wrong."""
+        """Whether some read has a violation."""
         self.cut = False
-        """Whether some read was not looked at to its end."""
+        """Whether some read was not compared to its end."""
         self.staged: tuple[int, int, list[Any]] = NEVER, NEVER, []
-        """Run and op of the `same` at hand, and what it is to write."""
+        """Run and op of the current `same`, and the pieces that it will write."""
         self.reports: list[tuple[int, int, str, Callable[[], Violation]]] = []
         self._lay_content()
 
@@ -169,12 +169,12 @@ class _Memory:
                 self.spaces[space].write(base, base + room, CONTENT - identity)
 
     def _place(self, position: int, buffer: int) -> tuple[int, int]:
-        """Return address space (-1 where it stays) and base address of a buffer in one run."""
+        """Return space (-1 if the buffer stays, see `s_script`) and base address of a buffer."""
         space, base = self.runs.scripts[self.runs.follows[position]].places
         return int(space[buffer]), int(base[buffer])
 
     def replay(self, looks: list[Int64s] | None) -> None:
-        """Run every op of every run through both memories; look at all reads, or the given rows."""
+        """Run every op of every run through both memories; examine all reads, or rows `looks`."""
         last = (
             len(self.trials)
             if looks is None
@@ -202,7 +202,7 @@ class _Memory:
         self.findings.bounded |= self.cut
 
     def _run(self, position: int, script: Script, chosen: Bools | None) -> int | None:
-        """Run every op of a run; return the op before which the steps were spent, if any."""
+        """Run every op of a run; return the op before which the steps were spent, else None."""
         first, trial = self.marks.first[position], self.trials[position]
         apart, uniform, spaces = self.apart, self.apart.uniform, self.spaces
         reach_low, reach_high, persistent = apart.low, apart.high, self.persistent
@@ -258,7 +258,7 @@ class _Memory:
         return None
 
     def _hand_on(self, position: int, script: Script, op: int, *, put: bool) -> None:
-        """Find what a `same` reads, before it writes anything; with `put`, write it."""
+        """Collect the pieces that a `same` reads, before it writes any; with `put`, write them."""
         if self.staged[:2] != (position, op):
             self.staged = position, op, list(self._handed_on(position, script, op))
         if not put:
@@ -273,8 +273,8 @@ class _Memory:
     def _handed_on(
         self, position: int, script: Script, op: int
     ) -> Iterator[tuple[int, list[Piece] | None, int, list[Piece]]]:
-        """Yield, for each result of a `same`: identity and pieces apart (None where it writes
-        nothing), space and pieces as planned.
+        """Yield, for each result of a `same`: identity and pieces apart (None if it writes nothing
+        there), space and pieces as planned.
         """
         space, base = script.places
         for move in script.moves.of(op):
@@ -294,15 +294,15 @@ class _Memory:
             yield int(script.buffers[other]), None if still else found, int(space[other]), planned
 
     def _give(self, number: int, pieces: list[Piece]) -> None:
-        """Note what a `same` gave a value."""
+        """Note the pieces that a `same` gave a value."""
         self.given[number] = pieces
         self.given_whole.pop(number, None)
         if len(pieces) == 1:
             self.given_whole[number] = pieces[0][2]
 
     def _moved_as_planned(self, space: int, cut: list[tuple[int, int, int]]) -> list[Piece]:
-        """Return what a `same` puts, as planned, from stretches of one space elsewhere: start, new
-        start, length.
+        """Return the pieces that a `same` writes as planned; `cut` has rows (start in `space`, new
+        start, length).
         """
         found: list[Piece] = []
         for start, target, length in cut:
@@ -318,15 +318,15 @@ class _Memory:
         return found
 
     def _as_planned(self, wanted: int, base: int) -> int | None:
-        """Return the mark that units hold, as planned, in a buffer at `base` if they hold the tag
-        that `wanted` is apart; None if none can.
+        """Return the mark in planned memory, for a buffer at `base`, of the tag that `wanted` is
+        apart; None if no planned unit holds this tag.
         """
         number, shift, _ = self.marks.of(wanted)
         place = base + (shift or 0)
         return number if self._base_of(number) == place else self.marks.known(number, place)
 
     def _base_of(self, number: int) -> int:
-        """Return where the buffer of a write began in its space when it was written."""
+        """Return the base address that the buffer of a write had when it was written."""
         if number <= CONTENT:
             return self._place(*self.identities.home(CONTENT - number))[1]
         position = self.marks.run_of(number)
@@ -334,7 +334,7 @@ class _Memory:
         return self._place(position, int(self.trials[position].program.values.buffer[value]))[1]
 
     def _compare(self, position: int, step: Step, looks: Iterable[Look]) -> None:
-        """Compare one read unit by unit (piece by piece) and report what is wrong with it."""
+        """Compare one read piece by piece and report its defects."""
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
         pieces, guilty, told = self._defects(step, looks, self.marks.first[position]), False, True
@@ -360,8 +360,8 @@ class _Memory:
             self._report(position, op, kind, make)
 
     def _report(self, position: int, op: int, kind: str, make: Callable[[], Violation]) -> None:
-        """Report a defect, in order of (run, step): late reads are found after what stands behind
-        them, and wait till the end.
+        """Report a defect; if late reads come out of order, keep all reports and sort them by (run,
+        step) at the end.
         """
         if self.identities.ordered:
             self.findings.report(kind, make)
@@ -369,8 +369,8 @@ class _Memory:
             self.reports.append((position, op, kind, make))
 
     def _looks_apart(self, position: int, step: Step) -> Iterator[Look]:
-        """Yield the pieces of a read, cut where the mark or what its op gave changes apart, and
-        what is wrong with each there.
+        """Yield the pieces of a read in the replay apart, cut where the mark or the mark given by
+        the value's op changes, each with its violation there.
         """
         _, _, value, identity, _, _, _, made, _, _ = step
         trial, number = self.trials[position], self.marks.first[position] + value
@@ -391,7 +391,7 @@ class _Memory:
 
     def _defects(self, step: Step, looks: Iterable[Look], first: int) -> Iterator[tuple[tuple[str, _Found], ...]]:
         """Yield the defects of every piece of a read, cut where its mark changes apart or as
-        planned; none where it is right.
+        planned; the tuple is empty for a piece without defects.
         """
         space, base = step[8], step[9]
         for low, high, wanted, wrong, late in looks:
@@ -413,7 +413,7 @@ class _Memory:
                 old = ()
 
     def _is_value(self, mark: int, trial: Trial, value: int) -> bool:
-        """Return whether a mark is of content, or of a value where some run wrote it."""
+        """Return whether a mark is initial content, or `value` as some run wrote it, not moved."""
         number, shift = self.marks.tag(mark)
         if number <= CONTENT:
             return True
@@ -454,7 +454,7 @@ class _Memory:
         )
 
     def _own_write(self, position: int, value: int) -> int:
-        """Return the number of a value's write in a run, `NEVER` where its upload was left out."""
+        """Return the number of a value's write in a run, `NEVER` if its upload was left out."""
         trial = self.trials[position]
         return NEVER if int(trial.program.producer[value]) in trial.skip else self.marks.first[position] + value
 
@@ -462,7 +462,7 @@ class _Memory:
         if number == NEVER:
             return _Witness()
         if number <= CONTENT:
-            # content has no run, so its buffer is named as the reader knows it
+            # initial content has no run, so the record names the buffer of the reader's program
             mine = np.flatnonzero(self.identities.of[reader.index - self.trials[0].index] == CONTENT - number)
             known = int(mine[0]) if len(mine) else None
             position, buffer = self.identities.home(CONTENT - number)
@@ -487,11 +487,11 @@ class _Witness:
     buffer: int | None = None
     value: int | None = None
     content: tuple[int, int] | None = None
-    """Program and buffer for which content was laid."""
+    """(program, buffer) of initial content."""
 
 
 def _against(low: int, high: int, given: list[Piece]) -> Iterator[Piece]:
-    """Yield `[low, high)` cut where what was given changes."""
+    """Yield the pieces of `given` that lie in `[low, high)`, cut to it."""
     for a, b, mark in given:
         if max(a, low) < min(b, high):
             yield max(a, low), min(b, high), mark

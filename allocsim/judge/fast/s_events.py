@@ -1,22 +1,22 @@
-"""What a planner did, held against itself and its slots: `DoubleFree`, `FreeOfUnallocated`,
-`AllocOverLive`.
+"""The planner's events compared with each other and with its slots: `DoubleFree`,
+`FreeOfUnallocated`, `AllocOverLive`.
 
-Judged for every plan that some run uses and that lists events, in list order, whatever their steps.
-`buffer` is the one allocated or freed, `step` the event's own. One record for each event at fault;
-of an allocation over several buffers, one for each of these.
+Every plan that some run uses and that has events is judged, in list order, whatever their steps.
+`buffer` is the buffer allocated or freed, `step` the event's step. There is one record for each
+event at fault; an allocation over several live buffers has one for each of these.
 
     DoubleFree           a free of a buffer that was freed after its last allocation
     FreeOfUnallocated    a free of a buffer that was never allocated
     AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
-                         allocated; `other_buffer` is that one
+                         allocated; `other_buffer` is the buffer still allocated
 
-A donor hands its bytes over to a recipient: where a plan may lay the pair over each other
-(`s_overlap`) and their slots share a byte, allocating the recipient over the donor is no defect.
-From then on the bytes are the recipient's; the planner may still free the donor, once.
+If a plan may lay a donor and a recipient over each other (`s_overlap`) and their slots share a
+byte, allocating the recipient over the donor is no defect. From then on the recipient owns the
+bytes; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).
 
-What this module does not see: what the program accesses, but for hand-overs.
+What this module does not see: the program's accesses, except for hand-overs.
 """
 
 from collections import defaultdict
@@ -44,7 +44,7 @@ def check_events(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A stretch of events during which a buffer is allocated, and its bytes its own."""
+    """A stretch of events during which a buffer is allocated and owns its bytes."""
 
     buffer: int
     first: int
@@ -98,9 +98,9 @@ class _Book:
             findings.more("AllocOverLive", beyond)
 
     def _overlaid(self, held: list[_Held]) -> tuple[list[tuple[int, int]], int]:
-        """Return, for each allocation over live bytes, its event and each buffer that is there.
+        """Return (event, live buffer) for each allocation over another buffer's live bytes.
 
-        And how many are not listed.
+        The second result is the number of such pairs that are not listed.
         """
         plan = self.plan
         columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)

@@ -1,43 +1,42 @@
-"""In place: where an op's results lie on its operands, and which pairs of buffers may share an
+"""In place: results that lie on operands of their op, and pairs of buffers that may share an
 address.
 
-The rule, judged op by op. For every operand and every result of an op that share a byte (packed: a
-bit), as laid:
+The rule is judged op by op, for every operand and every result of an op that share a byte (packed:
+a bit) where the buffers are laid:
 
-    safe      the pair of positions is promised (`contract`), and kept to:
+    safe      the pair of positions is promised (`contract`), and its strength allows the places:
                   exact   both begin at one address (of element 0), and their layouts are the same
                   bytes   both begin at one address, both are contiguous, and the result is no larger in bytes
                   whole   anything: the operand is read before any byte of the result is written
-              of a `same`: the two cover equal sets of bytes, or the pair is promised `whole`;
-              nothing else counts, for it reads all before it writes any
-    assumed   nobody knows what the op, which is no `same`, promises of the pair, and it is an exact alias
+              for a `same`: the two cover equal sets of bytes, or the pair is promised `whole`;
+              nothing else matters, for it reads all before it writes any
+    assumed   the op is no `same`, its promise for the pair is unknown, and the pair is an exact alias
     unsafe    anything else
 
-So every operand that touches a byte of a result must meet the conditions, not only the one the pair
-is about; the positions count, not the values: of `mul(x, x)` over x both pairs must be declared.
+So every operand that touches a byte of a result must meet the conditions, not only the operand of
+the declared pair. Positions count, not values: for `mul(x, x)` over x both pairs must be declared.
 The rule holds within a buffer (a mutation) as well as between buffers that a plan lays over each
 other. Bytes outside a value's buffer are left out.
 
 A pair (donor, recipient) of buffers is a *hand-over* at an op if a segment of the donor ends there
-and one of the recipient begins (`live`), and the op only reads the one and only writes the other; a
-persistent recipient must be overwritten fully. The pair is *joined* by the op if it has a declared
-pair of an operand in the donor and a result in the recipient; where nothing is declared, an assumed
-one; of a `same`, by any operand and any result. It is
+and one of the recipient begins (`live`), and the op only reads the donor and only writes the
+recipient; a persistent recipient must be overwritten fully. The op *joins* the pair if it declares
+a pair of an operand in the donor and a result in the recipient, or, if its contract is unknown, has
+an assumed such pair; a `same` joins any operand and any result. A joined pair is
 
     permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
     permitted     under a plan, if the op breaks the rule nowhere as planned.
 
-Whatever a plan may lay over each other is among the joined pairs, where operand and result of an
-assumed one have equal layouts (`joined`, `moved_by`): the bound counts with these.
+Every pair that some plan may lay over each other is among the joined pairs, if each operand and
+result with equal layouts counts as assumed (`joined`, `moved_by`): the lower bound uses these.
 
 Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one
-only for layouts with holes. Where more than a million pairs come near, and more than eight for each
-access, those beyond are not judged: a bound on memory. If what was judged is sound, that is no
-answer, and ModelError says so; else counts are lower bounds. What is permissible must be known of
-each pair: what is unsafe is left out and the rest judged again, up to `ROUNDS` times, and then,
-too, there is no answer.
+only for layouts with holes. To bound memory, at most a million pairs that come near each other, and
+eight more for each access, are judged. If there are more and none of those judged is unsafe, there
+is no answer: ModelError; otherwise counts are lower bounds. `permissible` needs every pair: it
+leaves out the unsafe ones and judges the rest again, up to `ROUNDS` times, then raises ModelError.
 
-What this module does not see: runs, and what is reported (`s_writes`).
+What this module does not see: runs, and the records of violations (`s_writes`).
 """
 
 from collections.abc import Callable
@@ -60,7 +59,7 @@ PAIR_CAP = 1_000_000
 Columns = tuple[Int64s, Int64s]
 
 ROUNDS = 16
-"""Times that what a cut left out is judged again, without the guilty: a bound on time."""
+"""Times that pairs left out by a cut are judged again, without the unsafe: a bound on time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +72,10 @@ class Touches:
     write: Int64s
     """Rows of the writes of the accesses with all results (`Accesses.results`)."""
     assumed: Bools
-    """Exact alias of which nobody knows whether the op allows it: it joins two buffers."""
+    """bool (rows,): exact aliases of ops with an unknown contract; they join two buffers."""
     unsafe: Bools
     cut: bool
-    """Whether there are more than were judged; some of those that were are unsafe, then."""
+    """Whether some pairs were not judged; then at least one judged pair is unsafe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +90,18 @@ class Sharing:
     """Rows of segments: the donor's that ends at `op`, the recipient's that begins there."""
 
     def chosen(self, rows: Any) -> "Sharing":
-        """Return some of the pairs."""
+        """Return the pairs at `rows`, indices or a mask."""
         return Sharing(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
     def beside(self, other: "Sharing") -> "Sharing":
-        """Return the pairs of both."""
+        """Return the pairs of both, these first."""
         return Sharing(
             **{name: np.concatenate([getattr(one, name) for one in (self, other)]) for name in self.__slots__}
         )
 
 
 class HandOvers:
-    """By which accesses of a run buffers can be handed over."""
+    """The accesses of a run by which a buffer can be handed over, as donor or as recipient."""
 
     def __init__(self, accesses: Accesses) -> None:
         self.accesses = accesses
@@ -110,15 +109,15 @@ class HandOvers:
 
     @cached_property
     def given(self) -> Int64s:
-        """int64 (reads,): row of the donor's segment that ends with the read, -1 where none does or
+        """int64 (reads,): row of the donor's segment that ends with the read, -1 if none does or if
         the op writes the buffer too.
         """
         return self._one_sided(self.live.ending, self._reads, self._writes)
 
     @cached_property
     def taken(self) -> Int64s:
-        """int64 (writes,): row of the recipient's segment that begins with the write, -1 where none
-        does or the op reads the buffer too.
+        """int64 (writes,): row of the recipient's segment that begins with the write, -1 if none
+        does or if the op reads the buffer too.
         """
         return self._one_sided(self.live.beginning, self._writes, self._reads)
 
@@ -139,15 +138,15 @@ class HandOvers:
 
     @cached_property
     def moving(self) -> tuple[Int64s, Int64s]:
-        """Rows of the segments that end as a `same` only reads their buffer, and of those that
-        begin as one only writes it: at one op any of the first may be donor to any of the second.
+        """Rows of the segments that end at a `same` which only reads their buffer, and of segments
+        that begin at a `same` which only writes it: at one op, any pair of them is a hand-over.
         """
         same = self.accesses.program.same_ops
         given, taken = self.given[same[self.accesses.read_op]], self.taken[same[self.accesses.write_op]]
         return distinct(given[given >= 0]), distinct(taken[taken >= 0])
 
     def pairs_of(self, donor_row: Int64s, recipient_row: Int64s) -> Sharing:
-        """Return pairs of segments, the one ending at the op at which the other begins."""
+        """Return hand-overs from pairs of segments that end and begin at one op."""
         live = self.live
         return Sharing(
             op=live.start[recipient_row], donor=live.buffer[donor_row], recipient=live.buffer[recipient_row],
@@ -155,7 +154,7 @@ class HandOvers:
         )  # fmt: skip
 
     def sharing(self, read: Int64s, write: Int64s) -> Sharing:
-        """Return the hand-overs by some reads and writes, each pair of buffers once for each op."""
+        """Return the hand-overs by pairs of a read and a write, each pair of buffers once an op."""
         if not len(read):
             return Sharing(op=read, donor=read, recipient=read, donor_row=read, recipient_row=read)
         fine = (self.given[read] >= 0) & (self.taken[write] >= 0)
@@ -193,7 +192,7 @@ def as_planned(accesses: Accesses, plan: Plan) -> Touches:
 
 
 def _broken_apart(accesses: Accesses) -> Bools:
-    """Return which ops break the rule with each buffer in memory of its own: by mutations."""
+    """Return the ops that break the rule with each buffer in memory of its own, by a mutation."""
     count = len(accesses.program.buffers)
     rows = np.arange(len(accesses.read_row)), np.arange(len(accesses.write_row))
     keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
@@ -201,8 +200,8 @@ def _broken_apart(accesses: Accesses) -> Bools:
 
 
 def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
-    """Return the pairs that could lie at one address, whatever plan there is; of those that a
-    `same` joins, the donors and recipients asked for.
+    """Return the pairs that may lie at one address under some plan; of the pairs that a `same`
+    joins, only those in `asked` (donors, recipients).
     """
     accesses, known = hand_overs.accesses, _known(hand_overs.accesses)
     count = len(accesses.program.buffers)
@@ -224,8 +223,8 @@ def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
     joined = hand_overs.sharing(reads, writes).beside(_moved_among(hand_overs, asked))
     if not len(joined.op):
         return joined
-    # all operands in the donor against all results in the recipient, of the op that joins them,
-    # with both at address 0
+    # judge all operands in the donor with all results in the recipient, of the op that joins them,
+    # with both buffers at address 0
     pairs = np.arange(len(joined.op))
     key = joined.op * count
     everything = accesses.results
@@ -241,12 +240,12 @@ def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
 
 
 def _known(accesses: Accesses) -> Bools:
-    """Return of which ops it is known what they promise; of a `same` nothing needs to be."""
+    """Return the ops with a known contract; every `same` counts, for it needs no contract."""
     return accesses.contract.known | accesses.program.same_ops
 
 
 def _moved_among(hand_overs: HandOvers, asked: Columns) -> Sharing:
-    """Return the pairs of these (donors, recipients) that a `same` joins."""
+    """Return the hand-overs by a `same` among the pairs `asked` (donors, recipients)."""
     gives, takes = hand_overs.moving
     live, steps = hand_overs.live, len(hand_overs.accesses.program.ops) + 1
     row, pair = _members(asked[0], live.buffer[gives])
@@ -257,7 +256,7 @@ def _moved_among(hand_overs: HandOvers, asked: Columns) -> Sharing:
 
 
 def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
-    """Return the pairs that a `same` joins and a plan lays over each other."""
+    """Return the hand-overs by a `same` whose buffers a plan lays over each other."""
     gives, takes = hand_overs.moving
     live, arenas = hand_overs.live, len(plan.program.arenas)
     nbytes = np.maximum(plan.nbytes, hand_overs.accesses.program.buffers.nbytes)
@@ -276,8 +275,8 @@ def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
 
 
 def moved_by(hand_overs: HandOvers, counted: Bools) -> Sharing:
-    """Return pairs that connect, of the buffers counted, all donors and all recipients of each
-    `same`: the first of the ones to every of the others, and the reverse.
+    """Return pairs that connect all donors and all recipients of each `same` among the `counted`
+    buffers: the first donor with every recipient, the first recipient with every donor.
     """
     live = hand_overs.live
     gives, takes = (rows[counted[live.buffer[rows]]] for rows in hand_overs.moving)
@@ -292,8 +291,8 @@ def moved_by(hand_overs: HandOvers, counted: Bools) -> Sharing:
 
 
 def joined(hand_overs: HandOvers) -> Sharing:
-    """Return all pairs that a plan may be permitted to lay over each other, whatever the offsets,
-    but those of a `same` (`moved_by`).
+    """Return all pairs that some plan may lay over each other, at any offsets, except those of a
+    `same` (`moved_by`).
 
     O(accesses log accesses + pairs). Raises ModelError where ops that declare nothing have more
     than `PAIR_CAP` pairs of equal size, and more than eight for each access.
@@ -306,8 +305,8 @@ def joined(hand_overs: HandOvers) -> Sharing:
 
 
 def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
-    """Return the reads and writes of equal layout of ops that declare nothing, where the one gives
-    a buffer and the other takes one, and no table calls the pair unsafe.
+    """Return pairs of a read and a write with equal layouts, of ops with an unknown contract, that
+    hand over a buffer and that no table calls unsafe.
     """
     accesses, contract, values = hand_overs.accesses, hand_overs.accesses.contract, hand_overs.accesses.program.values
     known = _known(accesses)
@@ -339,7 +338,7 @@ def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
 
 
 def permitted(hand_overs: HandOvers, touches: Touches, plan: Plan) -> Sharing:
-    """Return the pairs that a plan, as judged in `touches`, may lay over each other."""
+    """Return the pairs that `plan`, judged in `touches`, may lay over each other."""
     reads, writes = declared_pairs(hand_overs.accesses)
     accesses = hand_overs.accesses
     row = accesses.results.write_row[touches.write]
@@ -353,12 +352,12 @@ def permitted(hand_overs: HandOvers, touches: Touches, plan: Plan) -> Sharing:
 def _unsafe(
     accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1
 ) -> Bools:
-    """Return which of `count` owners, of `each` keys, have an unsafe pair of equal key, with every
-    buffer at address 0.
+    """Return which of `count` owners have an unsafe pair of equal key, with every buffer at address
+    0; an owner has `each` consecutive keys.
 
-    Where the join is cut, the guilty are left out and the others judged again. An innocent owner
-    has few pairs that touch, for all are declared, so most of what a cut leaves out belongs to the
-    guilty, and rounds are few.
+    If the join is cut, unsafe owners are left out and the others judged again. An owner without an
+    unsafe pair has few pairs that touch, for all are declared, so most pairs that a cut leaves out
+    belong to unsafe owners, and rounds are few.
     """
     bad = np.zeros(count, dtype=np.bool_)
     for _ in range(ROUNDS):
@@ -381,7 +380,7 @@ def _judge(
     *,
     keyed: bool = False,
 ) -> Touches:
-    """Judge reads against writes of equal key, laid at `bases`; `keyed` gives the op's key."""
+    """Judge reads and writes of equal key, laid at `bases`; with `keyed`, `op` is their key."""
     extents = accesses.extents
     sides, kept = [], _near(accesses, rows, bases)
     for side, values in ((0, accesses.read_value), (1, accesses.write_value)):
@@ -392,8 +391,8 @@ def _judge(
     read, write = rows[0][at_read], rows[1][at_write]
     a, b = accesses.read_value[read], accesses.write_value[write]
     base_a, base_b = bases[0][at_read], bases[1][at_write]
-    # two values that share a byte begin less than 2^63 apart, so sums that wrap still compare
-    # rightly
+    # two values that share a byte begin less than 2^63 apart, so the comparison is right even if
+    # both sums wrap
     at_one = base_a + extents.start[a] == base_b + extents.start[b]
     exact = at_one & extents.same_layout(a, b)
     touching = (extents.dense[a] & extents.dense[b]) | (exact & extents.whole[a] & extents.whole[b])
@@ -423,8 +422,8 @@ def _judge(
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
-    """Return the reads that come near a write of their op, whatever the spaces, and the writes of
-    their ops: the few that a join may find.
+    """Return the reads whose hull meets the hull of the writes of their op, in any space, and the
+    writes of these ops: the join needs only these.
     """
     extents, count = accesses.extents, len(accesses.program.ops)
     ops = accesses.read_op[rows[0]], accesses.write_op[rows[1]]
@@ -447,10 +446,10 @@ def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, 
 def _kept(
     accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exact: Bools, shift: Int64s
 ) -> tuple[Bools, Bools]:
-    """Return which pairs of a read and a write of one op that share a byte keep to a promise, and
-    of which exact aliases nobody knows.
+    """Return which pairs of a read and a write of one op that share a byte keep a promise, and
+    which are exact aliases with an unknown promise.
 
-    `shift` is by how much the buffer written begins after the buffer read.
+    `shift` is the start of the written buffer less that of the read buffer, in units.
     """
     contract, extents = accesses.contract, accesses.extents
     results = len(accesses.program.ops.results)
@@ -472,7 +471,7 @@ def _kept(
 
 
 def _one_set(accesses: Accesses, read: Int64s, write: Int64s, shift: Int64s) -> Bools:
-    """Return which operands and results cover the same units, laid `shift` apart."""
+    """Return which operand and result cover the same units, their buffers laid `shift` apart."""
     extents, a, b = accesses.extents, accesses.read_value[read], accesses.write_value[write]
     alike: Bools = (extents.low[a] == extents.low[b] + shift) & (extents.high[a] == extents.high[b] + shift)
     for row in np.flatnonzero(~(extents.dense[a] & extents.dense[b])).tolist():
@@ -493,7 +492,7 @@ def declared_pairs(accesses: Accesses) -> tuple[Int64s, Int64s]:
 
 
 def _members(groups: Int64s, keys: Int64s) -> tuple[Int64s, Int64s]:
-    """Return (row of `keys`, row of `groups`) wherever they are equal."""
+    """Return (row of `keys`, row of `groups`) for all equal entries."""
     order = np.argsort(keys, kind="stable")
     low = np.searchsorted(keys[order], groups, side="left")
     high = np.searchsorted(keys[order], groups, side="right")

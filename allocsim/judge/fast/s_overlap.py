@@ -1,11 +1,11 @@
-"""Which buffers a plan lays over each other while both live: `Overlap`.
+"""`Overlap`: buffers that a plan lays over each other while both live.
 
-Two buffers with slots in one arena are in conflict at a step of a run if their bytes
-`[offset, offset + nbytes of the buffer)` share one and both are live there, unless they may share.
-When they are live is derived (`live`); for a program without ops it is what its problem believes,
-less the gaps. Zero-byte buffers overlap nothing; memory of its own overlaps nothing. Buffers are
-compared whole: to share a part of one, make it two. Between runs there is no overlap: what a later
-run reads, `s_dataflow` judges.
+Two buffers with slots in one arena conflict at a step of a run if their ranges
+`[offset, offset + nbytes of the buffer)` share a byte and both are live there, unless they may
+share. Live steps are derived (`live`); for a program without ops they are the problem's believed
+lifetimes less the gaps. Zero-byte buffers overlap nothing, nor does memory of its own. Buffers are
+compared whole: to share a part of one, make it two. Buffers of different runs do not overlap:
+`s_dataflow` judges the reads of later runs.
 
 They may share at a step
     by tags      every byte that is live in both holds one tag in both, and there is such a byte (`s_tags`)
@@ -14,15 +14,15 @@ They may share at a step
                  believes may share, of which neither is persistent, the donor's last believed step
                  is the recipient's first, and both begin at one address.
 
-One record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the higher,
-`bytes` what they share, within `buffer`; `op` and `step` the first op at which both are live and
-may not share.
+There is one record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the
+higher, `bytes` the bytes they share, within `buffer`; `op` and `step` are the first op at which
+both are live and may not share.
 
-Complexity, once for runs alike: O(segments log segments + conflicts listed). At most `COUNT_LIMIT`
-pairs of segments of a run, and as many as there are permitted pairs, are listed, and no more than
-the limit of records once that many were found; if there are more, the count is a lower bound.
+Complexity, once for runs alike: O(segments log segments + conflicts listed). Of a run, at most
+`COUNT_LIMIT` pairs of segments, and one more for each permitted pair, are listed; once that many
+were found, only as many as the limit of records. If there are more, the count is a lower bound.
 
-What this module does not see: whether the bytes shared are ever read (`dataflow`).
+What this module does not see: whether any op reads the shared bytes (`s_dataflow`).
 """
 
 from dataclasses import dataclass
@@ -43,16 +43,16 @@ from allocsim.model.layout import Int64s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meetings:
-    """Segments that meet and may not, unless they hold the same: rows of the lives of a run."""
+    """Pairs of segments, as rows, that meet and may share only if they hold equal tags."""
 
     left: Int64s
     right: Int64s
     step: Int64s
-    """Where both begin to live."""
+    """The first step at which both live."""
     cut: bool
-    """Whether there may be more."""
+    """Whether there may be more pairs."""
     tagged: bool
-    """Whether what they hold is asked, run by run."""
+    """Whether tags must be compared, run by run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class _Conflicts:
 
 
 def check_overlap(case: TrialDocument, findings: Findings) -> None:
-    """Report every pair of buffers that a run has over each other while both live."""
+    """Report every pair of buffers that lie over each other in a run while both live."""
     meetings: dict[object, _Meetings] = {}
     known: dict[object, _Conflicts] = {}
     total = 0
@@ -88,15 +88,15 @@ def check_overlap(case: TrialDocument, findings: Findings) -> None:
 
 
 def _meetings(case: TrialDocument, trial: Trial, most: int) -> _Meetings:
-    """Return the segments that meet and may not, before it is asked what they hold: `most` at
-    least, where there are as many.
+    """Return the pairs of segments that meet and are not permitted, before tags are compared; at
+    least `most` pairs if there are so many.
     """
     lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
     nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     allowed = _allowed(case, trial)
     count = len(trial.program.buffers)
     lefts, rights, cut = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], False
-    steps = trial.problem is not None or len(trial.program.ops) > 0  # else there is none at which two live
+    steps = trial.problem is not None or len(trial.program.ops) > 0  # else there is no step to meet at
     arena, occupied = trial.plan.arena[lives.buffer], (nbytes[lives.buffer] > 0) & steps
     for rows in by_number(np.where(occupied, arena, -1)):
         if len(rows) < 2:
@@ -141,7 +141,7 @@ def _conflicts(case: TrialDocument, trial: Trial, met: _Meetings) -> _Conflicts:
 
 
 def _without_copies(case: TrialDocument, trial: Trial, met: _Meetings) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the pairs of segments, and first steps, at which two buffers do not hold the same."""
+    """Return the pairs of segments whose tags differ at some common step, and the first such."""
     left, right, step = met.left, met.right, met.step.copy()
     live = case.hand_overs(trial.accesses).live
     one, other = live.buffer[left], live.buffer[right]
@@ -160,7 +160,7 @@ def _without_copies(case: TrialDocument, trial: Trial, met: _Meetings) -> tuple[
 
 
 def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:
-    """Return the pairs `plan` may lay over each other in a whole run of its program, as
+    """Return the pairs that `plan` may lay over each other in a run without skipped uploads, as
     `donor * buffers + recipient`.
     """
     problem = problem_of(program, plan, case.document.problems)
@@ -174,7 +174,7 @@ def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s
 def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
     """Return the pairs of segments permitted in a run, as `row of donor * rows + row of recipient`.
 
-    Of believed lives, as buffers.
+    For a program without ops they are pairs of buffers instead.
     """
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)
@@ -188,9 +188,9 @@ def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
 
 
 def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:
-    """Return the pairs a problem lets meet in one step, as `donor * buffers + recipient`.
+    """Return the pairs that a problem lets meet in one step, as `donor * buffers + recipient`.
 
-    Of a plan, those at one address.
+    With a plan, they are only the pairs that it puts at one address.
     """
     donor, recipient = problem.may_share[:, 0].astype(np.int64), problem.may_share[:, 1].astype(np.int64)
     persistent = problem.program.buffers.persistent

@@ -1,54 +1,52 @@
-"""Whether a plan keeps what its own problem told and believed: the placement by itself, whatever
-the program does.
+"""Compares a plan with its own problem: does the placement keep the stated constraints and
+beliefs, whatever the program does?
 
 Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`, `SizeIgnored`,
 `EventOutsideLifetime`.
 
-Judged for every plan that some run uses and that names its problem, against that problem and the
-program of both, once. A plan without a problem was told nothing, and nothing is asked of it here. A
-plan is held to what its problem states (`Problem.stated`), not to what a list left out has by
-default: without `start` and `stop` nothing is said of when a buffer lives but that a pinned one
-lives at the end, without `nbytes` there is no `SizeIgnored`, without `own` no `OwnIgnored`, and
-without `may_share` the pairs that ops declare in place may be used, where the donor's life ends and
-the recipient's begins.
+Every plan that some run uses and that names its problem is judged once, against that problem and
+the program of both. A plan without a problem is not judged here. A plan must keep the lists that
+its problem states (`Problem.stated`), not the defaults of lists left out. Without `start` and
+`stop`, only pinned buffers live, at the end of the run. Without `nbytes` there is no `SizeIgnored`,
+without `own` no `OwnIgnored`. Without `may_share`, the plan may use the pairs that ops declare in
+place, where the donor's life ends and the recipient's begins.
 
     LifetimeIgnored       the bytes of two slots in one arena, `[offset, offset + believed nbytes)`, and the believed lifetimes of
                           their buffers, less the gaps, both intersect, and neither took the other's
                           place by believed pairs
-    PinIgnored            the same, but only since one of the two is pinned: it lives on to the end of the run, whatever its
-                          `stop`, and gives its bytes to nobody
+    PinIgnored            the same, but only because one of the two is pinned: it lives on to the end of the run, whatever its
+                          `stop`, and may be the donor of no pair
     SizeIgnored           the slot's nbytes below the stated ones
-    FixedIgnored          the slot of a buffer told `fixed` and not `own` begins at another offset of an arena; or there is none,
-                          though the buffer is believed to live
+    FixedIgnored          a buffer with a `fixed` offset, not `own`, begins at another offset of an arena; or it has no slot, though
+                          it is believed to live
     OwnIgnored            a buffer stated as `own` has a slot in an arena
-    OwnUntold             a buffer of some believed bytes, believed to live or pinned, is answered `own` and was not told so
-    EventOutsideLifetime  `events` that have the buffer free at a step in which it is believed to live
+    OwnUntold             a buffer of some believed bytes, believed to live or pinned, has memory of its own and is not `own` in the problem
+    EventOutsideLifetime  by `events`, the buffer is free at a step in which it is believed to live
 
-A buffer takes another's place by a pair of `may_share` at one address, or as the result of a `same`
-whose operand lies there, or by several, each recipient the donor of the next. Whatever the
-lifetimes, such a placement does as it was told; whether the program bears the pair is asked of the
-belief (`BadShare`). Any result of a `same` takes the place of any operand whose believed life ends
-there, as its own begins: a `same` reads all before it writes any. A pinned donor gives its bytes to
-nobody all the same: the caller told the pin.
+A recipient takes its donor's place by a pair of `may_share` at one address, as the result of a
+`same` whose operand lies there, or by a chain of such pairs. Such a placement keeps its promise,
+whatever the lifetimes; `BadShare` says whether the program allows the pair. Any result of a `same`
+may take the place of any operand whose believed life ends where its own begins, for a `same` reads
+all before it writes any. A pinned donor is never allowed, because the caller asked for the pin.
 
-Events of a buffer, in list order, say when it is held: from the step of an allocation to that of a
-free, both included. Steps between a free and the next allocation, before the first one and after
-the last free must be none in which the buffer is believed to live; a pinned one lives to the last
-step. A buffer without events, and one whose first event is a free, says nothing.
+The events of a buffer, in list order, say when it is held: from the step of an allocation to that
+of a free, both included. The buffer must not be believed to live at a step before the first
+allocation, between a free and the next allocation, or after the last free; a pinned buffer lives to
+the last step. A buffer without events, or whose first event is a free, is not judged.
 
-Where the belief stands in for a program without ops, `LifetimeIgnored` and `SizeIgnored` are what
-`Overlap` and `Undersized` say there, and are not said twice.
+In a program without ops, `Overlap` and `Undersized` report the same as `LifetimeIgnored` and
+`SizeIgnored` would, so the latter two are left out there.
 
-One record for each (plan, buffer), for each (plan, pair of buffers), for each event at fault.
-`problem` is the plan's, `run` is none. Of a pair, `buffer` is the lower index, of one that is
-pinned the pinned one; `bytes` what they share, within `buffer`; `step` the first step in which both
-are believed to live. Of an event, `step` is its own.
+There is one record for each (plan, buffer), each (plan, pair of buffers) and each event at fault.
+`problem` is the plan's, `run` is None. For a pair, `buffer` is the pinned buffer or the lower index
+of two others, `bytes` are the shared bytes within `buffer`, and `step` is the first step in which
+both are believed to live. For an event, `step` is the event's.
 
 Complexity: O(buffers log buffers + conflicts listed + events). At most `COUNT_LIMIT` conflicts of
-an arena, and as many as there are pairs, are listed; if there are more, the count is a lower bound.
+an arena, and two more for each pair, are listed; if there are more, the count is a lower bound.
 
-What this module does not see: what the program reads and writes. A plan may break no promise and be
-wrong, and the reverse.
+What this module does not see: the program's reads and writes. A plan that keeps every promise may
+be wrong, and the reverse.
 """
 
 from collections import defaultdict
@@ -77,7 +75,7 @@ PROMISE_KINDS: Final = (
     "SizeIgnored",
     "EventOutsideLifetime",
 )
-"""What is said of a plan against its own problem."""
+"""The kinds of violation by which a plan contradicts its own problem."""
 
 
 def check_promises(case: TrialDocument, findings: Findings) -> None:
@@ -103,15 +101,15 @@ def check_promises(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meetings:
-    """Pairs of buffers that lie over each other though both are believed to live, by step."""
+    """Pairs of buffers that lie over each other while both are believed to live, in step order."""
 
     step: Int64s
     buffer: Int64s
     other: Int64s
     by_pin: Bools
-    """Whether it is the pin of `buffer` alone that forbids it."""
+    """Whether only the pin of `buffer` forbids the pair."""
     beyond: int
-    """How many meetings were not listed, at least."""
+    """A lower bound of the number of pairs not listed."""
     cut: bool
 
 
@@ -125,13 +123,13 @@ class _Promises:
         self.selector = selector
         self.problem = problem
         self.lives = problem if {"start", "stop"} <= problem.stated else _without_lives(problem)
-        """The problem with the lifetimes that a plan is held to."""
+        """The problem with the lifetimes that the plan must keep."""
         self.index = plan_index
         self.problem_index = problem_index
         self.program = program
 
     def judge(self, findings: Findings, *, standing_in: bool) -> None:
-        """Report what is broken; `standing_in`: lifetimes and sizes are judged elsewhere."""
+        """Report broken promises; with `standing_in`, other checks report lifetimes and sizes."""
         plan, problem = self.plan, self.problem
         keeps = ((problem.start < problem.stop) | problem.pinned) & (problem.nbytes > 0)
         at = np.array([problem.fixed.get(buffer, 0) for buffer in range(len(plan.arena))], dtype=np.int64)
@@ -167,8 +165,8 @@ class _Promises:
             findings.more("PinIgnored", 0)
 
     def _meetings(self) -> _Meetings:
-        """Return what meets: the rows of `believed_lifetimes`, and of each pinned buffer one more,
-        from its `stop` on.
+        """Return the pairs at fault among the believed lifetimes, where each pinned buffer has one
+        more, from its `stop` on.
         """
         plan, problem = self.plan, self.lives
         lives = believed_lifetimes(problem)
@@ -242,8 +240,8 @@ class _Promises:
         return packed
 
     def _took_its_place(self, pair: Int64s, handed: Int64s) -> Bools:
-        """Return which pairs of buffers are joined by believed pairs at one address, each recipient
-        the donor of the next.
+        """Return which pairs of buffers are connected by a chain of believed pairs at one address,
+        each recipient the donor of the next.
         """
         count = len(self.plan.arena)
         mask = among(pair, _unordered(handed, count))
@@ -257,8 +255,8 @@ class _Promises:
         return mask | among(pair, _unordered(joined, count))
 
     def _moved(self, pair: Int64s, step: Int64s) -> Bools:
-        """Return which pairs of buffers meet, by belief, at a `same` alone, which reads the one and
-        makes the other.
+        """Return which pairs of buffers are believed to meet only at a `same` that reads one of
+        them and writes the other.
         """
         program, lives, count = self.plan.program, self.lives, len(self.plan.arena)
         mask = np.zeros(len(pair), dtype=np.bool_)
@@ -299,8 +297,8 @@ class _Promises:
     # events ---------------------------------------------------------------------------------------
 
     def _early_events(self) -> list[tuple[int, int]]:
-        """Return the events after, or before, which a buffer is free though believed to live, and
-        the first such step, in list order.
+        """Return (event, first step) where a buffer is free after the event, or before it, though
+        it is believed to live at that step; in list order.
         """
         problem = self.lives
         of_buffer: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -336,16 +334,16 @@ class _Promises:
 
 
 def _without_lives(problem: Problem) -> Problem:
-    """Return the problem with lifetimes that say nothing: a pinned buffer lives at the end, and no
-    other at any step.
+    """Return the problem with empty lifetimes at the end: pinned buffers live from there on, other
+    buffers at no step.
     """
     end = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
     return replace(problem, start=end, stop=end)
 
 
 def _declared_hand_overs(problem: Problem) -> Int64s:
-    """Return (donor, recipient) of every pair that an op declares in place, believed to end and to
-    begin there. O(pairs).
+    """Return (donor, recipient) of every pair that an op declares in place, if the believed life of
+    the donor ends and that of the recipient begins there. O(pairs).
     """
     ops, home = problem.program.ops, problem.program.values.buffer
     step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
@@ -357,8 +355,8 @@ def _declared_hand_overs(problem: Problem) -> Int64s:
 
 
 def _sides(program: Program) -> Int64s:
-    """Return (operand's buffer, result's buffer) of every `same`: what holds one content may lie at
-    one address, whatever is believed of it. O(operands of `same`).
+    """Return (operand's buffer, result's buffer) of every `same`: both have equal content, so they
+    may lie at one address, whatever the beliefs. O(operands of `same`).
     """
     home = program.values.buffer.astype(np.int64)
     rows = [
@@ -378,7 +376,7 @@ def _unordered(pair: Int64s, count: int) -> Int64s:
 
 
 def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
-    """Return all that took the place of `donor`, or of what took it."""
+    """Return all buffers that `recipients` reaches from `donor` by a chain of pairs."""
     found: set[int] = set()
     waiting = [donor]
     while waiting:
@@ -389,7 +387,7 @@ def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
 
 
 def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
-    """Return the steps in which a buffer is believed to live, less gaps; pinned, up to `last`."""
+    """Return the believed steps of a buffer, less gaps; a pinned buffer lives up to `last`."""
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     lives = []
     for low, high in sorted(problem.gaps.get(buffer, ())):

@@ -1,18 +1,18 @@
-"""What the runs of one memory do, as columns: the accesses of a run in order, and one numbering of
-the buffers of several programs.
+"""The accesses of the runs of one memory as columns in order, and one numbering of the buffers of
+several programs.
 
-* An *identity* is a buffer as it persists: a run has the buffers of the last run of its program
-  that it waits for, else fresh ones; a parameter or state is the same in all programs that have one
-  of its name. Identities are dense, in order of (first run that has them, buffer).
-* A *script* lists the accesses of a run that touch bytes: of each op first its reads, then its
+* An *identity* is a buffer through several runs. A run has the buffers of the last run of its
+  program that it waits for, else fresh ones. A parameter or state is one identity in all programs
+  that have one of its name. Identities are dense, in order of (first run that has them, buffer).
+* A *script* lists the accesses of a run that touch bytes: for each op first its reads, then its
   writes. A value that stands twice among the operands is read twice. Runs of equal `Trial.alike`
-  have one script.
+  share one script.
 * Address spaces: the arenas, then one for each identity in memory of its own. Identities that no
   run has in an arena *stay*: their memory is the same in both replays, and their space is -1.
 
 Complexity: O(accesses + buffers) for each script, vectorised.
 
-What this module does not see: tags, and what is right.
+What this module does not see: tags, and which reads are right.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,31 +31,31 @@ from allocsim.model import VIEW, Bools
 from allocsim.model.layout import Int64s
 
 Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
-"""write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1,
-base address.
+"""(write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1,
+base address).
 """
 
 MAX_RUNS: Final = 1 << 25
 """Byte runs of strided values that the ops of a run may read and write: a bound on time."""
 
 MANY: Final = 64
-"""Reads of one op from which on it is asked whether it reads a value twice."""
+"""Number of reads of one op from which repeated reads of a value are left out."""
 
 STRETCH: Final = 1 << 16
-"""Rows of a script that are made Python numbers in one go: a bound on memory."""
+"""Rows of a script that become Python numbers in one go: a bound on memory."""
 
 
 class Identities:
-    """The buffers of several runs in one dense numbering, and which some run has in an arena."""
+    """The buffers of several runs in one dense numbering, and which of them *stay*."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.trials = trials
         self.ordered = all(trial.waits is None and trial.read_after is None for trial in trials)
-        """Whether every run waits for all before it, and reads in its place."""
+        """Whether every run waits for all runs before it, and no run has late reads."""
         self.of: list[Int64s] = []
-        """Of each run, the identity of each buffer of its program."""
+        """For each run, the identity of each buffer of its program."""
         self.home_run: list[int] = []
-        """Of each run, the first of those whose buffers it has."""
+        """For each run, the first run that has the same buffers."""
         self._own: dict[int, Int64s] = {}
         self._names: dict[str, int] = {}
         latest: dict[int, int] = {}
@@ -81,14 +81,14 @@ class Identities:
         self.persistent: Bools = np.zeros(count, dtype=np.bool_)
         hands_on = any(trial.program.same_ops.any() for trial in trials)
         self.moves: Bools = np.full(count, hands_on or not self.ordered, dtype=np.bool_)
-        """Whether some run has it in an arena; the others have the same memory in both replays."""
+        """bool (identities,): False for buffers that *stay*, with one memory in both replays."""
         for trial, mine in zip(trials, self.of, strict=True):
             self.moves[mine[trial.plan.placed]] = True
             self.persistent[mine[trial.program.buffers.persistent]] = True
 
     def _numbered(self, trial: Trial, count: int) -> tuple[Int64s, Int64s]:
-        """Return the identity of each buffer of a program, from `count` on where it is new, and the
-        buffers that are.
+        """Return the identity of each buffer of a program, and the buffers with a new identity; new
+        identities are numbered from `count` on.
         """
         buffers = trial.program.buffers
         named = np.flatnonzero(buffers.persistent).tolist()
@@ -110,8 +110,8 @@ class Identities:
 
     @cached_property
     def reach(self) -> tuple[Int64s, Int64s]:
-        """The stretch of each buffer that any run accesses, or has a value in: what lies outside it
-        is nobody's concern.
+        """Low and high end of the part of each identity in which values lie; no read looks outside
+        of it.
         """
         low, high = np.full(self.count, 1 << 62, dtype=np.int64), np.zeros(self.count, dtype=np.int64)
         for position in dict.fromkeys(self.home_run):
@@ -125,9 +125,9 @@ class Identities:
     def places(self, position: int) -> tuple[Int64s, Int64s]:
         """Return address space and base address of each buffer of a run, as planned.
 
-        Space -1 where the buffer stays.
+        The space is -1 if the buffer stays.
 
-        In memory of its own a buffer is one for all runs of its program.
+        A buffer in memory of its own has one space in all runs of its program.
         """
         trial, mine = self.trials[position], self.of[position]
         own = len(trial.program.arenas) + self._own[trial.program_index]
@@ -146,7 +146,7 @@ class Script:
     """int64 (buffers of the program,): identities."""
     extents: Extents
     moves: Moves
-    """Of the ops that are a `same`."""
+    """The moves of the `same` ops."""
     places: tuple[Int64s, Int64s]
     """Address space and base address of each buffer of the program."""
     write: Bools
@@ -226,7 +226,7 @@ class Script:
 
 
 def _read_once(op: Int64s, value: Int64s, write: Bools, values: int) -> Bools | slice:
-    """Return the rows without what an op reads a second time, where one reads `MANY` times."""
+    """Return the rows without repeated reads of a value by an op, if some op has `MANY` reads."""
     if not len(op) or np.bincount(op[~write], minlength=1).max() < MANY:
         return slice(None)
     kept = write.copy()
@@ -241,13 +241,13 @@ class Runs:
 
     identities: Identities
     scripts: Sequence[Script]
-    """The distinct ones."""
+    """The distinct scripts."""
     follows: list[int]
-    """Which of them each run follows."""
+    """For each run, the index of its script."""
 
     @classmethod
     def of(cls, trials: Sequence[Trial]) -> "Runs":
-        """Write down what runs over one memory do."""
+        """Return the identities and scripts of runs over one memory."""
         identities = Identities(trials)
         known: dict[object, int] = {}
         scripts: list[Script] = []

@@ -1,9 +1,9 @@
-"""Whether each slot is a slot for its buffer: `OutOfBounds`, `Undersized`, `Misaligned`,
+"""Compares each slot with its buffer and its arena: `OutOfBounds`, `Undersized`, `Misaligned`,
 `WrongArena`, `Unplaced`.
 
-Judged for every plan that some run uses, against the buffers of the program run: one record for
-each (plan, buffer), about the first program of which it is true. Where a program has no ops, the
-believed sizes and lifetimes of its problem stand in: a buffer is used if it is believed to live.
+Every plan that some run uses is judged against the buffers of the program run. There is one record
+for each (plan, buffer), about the first program that shows it. For a program without ops the
+problem's sizes and lifetimes are used: a buffer is used if it is believed to live.
 
     OutOfBounds   the slot's offset is negative, or its end beyond the arena's capacity; or a value reaches outside the buffer
     Undersized    the slot's nbytes below the buffer's
@@ -11,9 +11,9 @@ believed sizes and lifetimes of its problem stand in: a buffer is used if it is 
     WrongArena    the slot in another arena than the buffer's
     Unplaced      no slot (`null`) for a buffer that some op of a run reads or writes
 
-The first four are about slots in an arena (but for values that reach out, wherever the buffer is).
-Of `OutOfBounds`, `value` is the first value that reaches out, none if the slot itself is at fault.
-`bytes` are empty: they are ranges within a buffer, and what is at fault here lies outside of it.
+The first four are about slots in an arena, except that values reach out wherever the buffer is.
+`value` of an `OutOfBounds` is the first value that reaches out, None if the slot is at fault.
+`bytes` are empty: they are ranges within a buffer, and the bytes at fault lie outside of it.
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
@@ -47,7 +47,7 @@ def check_slots(case: TrialDocument, findings: Findings) -> None:
 
 
 def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int], Violation]]]:
-    """Return, for each kind, which buffers have it, and what makes the record of one."""
+    """Return (kind, mask of the buffers at fault, function that makes the record of a buffer)."""
     trial = trials[0]
     plan, buffers, placed = trial.plan, trial.program.buffers, trial.plan.placed
     beyond, reaching = placed & ((plan.offset < 0) | _beyond(trial)), _reaching_out(trial)
@@ -62,7 +62,7 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
 
 
 def _beyond(trial: Trial) -> Bools:
-    """Return which slots end beyond their arena's capacity; a difference, as sums might wrap."""
+    """Return which slots end beyond their arena's capacity; it subtracts, as sums might wrap."""
     limits = np.array(
         [-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64
     )
@@ -90,7 +90,7 @@ def _used(trial: Trial) -> Bools:
 
 
 def _slot(kind: str, trial: Trial, buffer: int) -> Violation:
-    """Return the record of a slot: it is about a plan, not about a run."""
+    """Return the record of a slot; it has no run, for it is about a plan."""
     return trial.record(kind, op=None, buffer=buffer, run=None)
 
 

@@ -1,19 +1,19 @@
-"""Which buffers hold the same at a step, apart, because a `same` handed it on: such buffers may
-share bytes.
+"""Buffers that hold equal content at a step because a `same` copied it: such buffers may share
+bytes.
 
-Two buffers may share at a step where some shared unit (byte, or bit) is live in both, and every
-such unit holds one tag in both. A unit is live from a write to its last read, as in `live`; of a
-persistent buffer all units are, while the buffer is. At the op that begins a stretch by a write the
-unit holds what is written, at all others what it held before: so a last read and a rewrite at one
-op never agree. Units that nothing wrote hold no tag, and agree with none.
+Two buffers may share at a step if some shared unit (byte, or bit) is live in both, and every such
+unit holds one tag in both, in the replay apart. A unit is live from a write to its last read, as in
+`live`; all units of a live persistent buffer are live. At the op that begins a stretch by a write a
+unit holds the new content, at all other ops the content from before: so a last read and a rewrite
+at one op never agree. Units without a write hold no tag, and agree with no unit.
 
-Two ways to the one answer. Where a buffer is written once in a run, whole, and only read whole, it
-has one tag; where such a buffer is the result of a `same` of another, columns say that they agree
+There are two algorithms. A buffer that is written once in a run, whole, and only read whole has one
+tag; if such a buffer is the result of a `same` of another such buffer, columns show that they agree
 (`Copies`). All other buffers that a `same` touches are followed stretch by stretch (`Spans`),
 through all runs of their memory.
 
-Complexity: O(buffers) in columns; O(accesses to buffers that a `same` touches, times their pieces)
-where columns do not suffice.
+Complexity: O(buffers) for `Copies`; O(accesses to buffers that a `same` touches, times their
+pieces) for `Spans`.
 
 What this module does not see: plans.
 """
@@ -37,32 +37,32 @@ from allocsim.model import OWN, Bools, Plan
 from allocsim.model.layout import Int64s
 
 Span = tuple[int, int, int, int, tuple[int, int] | None]
-"""low, high, first and last step, and the tag: number of a write and shift; None for no tag."""
+"""(low, high, first step, last step, tag); a tag is (number of a write, shift), None for no tag."""
 
 RUN: Final = 6
-"""Steps of a run that is followed, besides one for each access (`trial.WORK`)."""
+"""Steps that following a run costs, besides one for each access (`trial.WORK`)."""
 
 PAIRS: Final = 1 << 20
-"""Pairs of buffers, and of stretches of them at some distance, compared for one bound.
+"""Most pairs of buffers, and of their stretches at some distance, compared for one lower bound.
 
-Those beyond count as one class, and the bound is lower than it might be.
+Buffers of further pairs count as one class, which makes the bound lower than it might be.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Copies:
-    """Buffers with one tag each in a run."""
+    """The *plain* buffers of a run, which have one tag each."""
 
     plain: Bools
     """bool (buffers,): touched by a `same`, written once, whole, and only read whole."""
     root: Int64s
-    """int64 (buffers,): the buffer whose write a plain buffer holds."""
+    """int64 (buffers,): the buffer whose content a plain buffer holds."""
     shift: Int64s
-    """int64 (buffers,): by how much it lies further in this buffer than in the root."""
+    """int64 (buffers,): place of the content here less its place in the root, in units."""
 
     @classmethod
     def of(cls, accesses: Accesses) -> "Copies":
-        """Return the plain buffers of a run, found once."""
+        """Return the plain buffers of a run; they are computed once."""
         if accesses not in _COPIES:
             _COPIES[accesses] = cls._found(accesses)
         return _COPIES[accesses]
@@ -108,8 +108,8 @@ class Copies:
         return cls(plain=plain, root=root, shift=shift)
 
     def agree(self, one: Int64s, other: Int64s, delta: Int64s) -> Bools:
-        """Return which pairs of buffers hold the same wherever both live, the other one laid
-        `delta` units behind the one.
+        """Return which pairs of plain buffers hold equal tags wherever both live, with `other` laid
+        `delta` units after `one`.
         """
         same: Bools = self.plain[one] & self.plain[other] & (self.root[one] == self.root[other])
         same &= self.shift[one] == self.shift[other] + delta
@@ -117,11 +117,11 @@ class Copies:
 
 
 _COPIES: Final[WeakKeyDictionary[Accesses, Copies]] = WeakKeyDictionary()
-"""Those of the accesses that still are: the replay's screen, the bound and the overlaps all ask."""
+"""Accesses -> copies, kept as long as the accesses: three callers use them."""
 
 
 class Spans:
-    """By run, stretches of units and steps of the buffers that a `same` touches, with tags."""
+    """For each run, the spans (units, steps and tag) of the buffers that a `same` touches."""
 
     def __init__(self, runs: Runs, lives: Sequence[LiveSegments], work: Work) -> None:
         self.runs, self.lives = runs, lives
@@ -137,7 +137,7 @@ class Spans:
         self._of: list[dict[int, list[Span]]] = []
 
     def of(self, position: int) -> dict[int, list[Span]]:
-        """Return the spans of each buffer in a run; all runs before it are followed first."""
+        """Return buffer -> spans in a run; all runs before it are followed first."""
         while len(self._of) <= position:
             self._of.append(self._followed(len(self._of)))
         return self._of[position]
@@ -159,7 +159,7 @@ class Spans:
                 held[buffer].write(low, high, len(facts) - 1)
 
         def emit(buffer: int, low: int, high: int, step: int) -> None:
-            """Note what `[low, high)` held until an op wrote over it."""
+            """Add the spans of `[low, high)` that end because the op at `step` overwrites them."""
             for a, b, fact in held[buffer].pieces(low, high):
                 if fact != NEVER:
                     since, last, tag, written_then = facts[fact]
@@ -203,7 +203,7 @@ class Spans:
         return dict(found)
 
     def _handed_on(self, position: int, script: Script, op: int) -> list[tuple[int, int, list[Piece]]]:
-        """Return buffer, identity and pieces of each result that a `same` writes."""
+        """Return (buffer, identity, pieces) of each result that a `same` writes."""
         done = []
         for move in script.moves.of(op):
             if not move.still:
@@ -213,7 +213,7 @@ class Spans:
 
 
 def shares_tags(case: TrialDocument, trial: Trial) -> bool:
-    """Return whether an op of runs that share a run's memory is a `same`, found once for all."""
+    """Return whether some run over the memory of `trial` has a `same`; computed once a memory."""
     group = case.group(trial)
 
     def some() -> bool:
@@ -225,7 +225,7 @@ def shares_tags(case: TrialDocument, trial: Trial) -> bool:
 
 
 def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
-    """Return the spans of the buffers that a `same` touches in a run, found once a memory."""
+    """Return buffer -> spans for the buffers that a `same` touches; computed once a memory."""
     group = case.group(trial)
 
     def followed() -> Spans:
@@ -236,13 +236,13 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
 
 
 def asks_tags(case: TrialDocument, trial: Trial) -> bool:
-    """Return whether columns do not suffice to say which buffers of a run hold the same."""
+    """Return whether a run has buffers for which `Copies` does not suffice, so it needs `Spans`."""
     return shares_tags(case, trial) and bool(np.any(_strange(case, trial, Copies.of(trial.accesses))))
 
 
 def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
-    """Return what is equal for runs of which the conflicts and the bound are: runs alike whose
-    buffers hold tags alike, whoever wrote them.
+    """Return a key; runs with equal keys have equal conflicts and bounds: they are alike, and their
+    buffers hold tags in the same pattern, whichever run wrote them.
 
     O(spans of the run).
     """
@@ -260,7 +260,7 @@ def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
 
 
 def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
-    """Return the spans of a program that runs once, on fresh memory, every buffer apart."""
+    """Return the spans of a program that runs once, on fresh memory, with every buffer apart."""
     program = accesses.program
     nothing = np.zeros(len(program.buffers), dtype=np.int64)
     plan = Plan(
@@ -283,11 +283,11 @@ def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]
 
 
 def ties(case: TrialDocument, trial: Trial) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers that hold the same from the one to the
-    other, laid at some distance.
+    """Return (n, 4): first step, stop, and two buffers that hold equal tags at some distance in
+    `[first step, stop)`.
 
-    At each step the buffers that hold the same are connected by the rows that cover it; not every
-    two of them have a row.
+    At each step the rows that cover it connect all buffers with equal tags; not every two of them
+    have a row.
     """
     none = np.empty((0, 4), dtype=np.int64)
     if not shares_tags(case, trial):
@@ -301,8 +301,8 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
     fresh = np.ones(len(rows), dtype=np.bool_)
     fresh[1:] = plain.root[buffer[1:]] != plain.root[buffer[:-1]]
     start, stop = live.start[rows], live.stop[rows]
-    # whoever of a class lives now is outlived by the longest so far: classes go by number, so that
-    # the reach of one never counts in the next
+    # of one class, the segment with the latest stop so far outlives all others: stops are offset by
+    # the number of the class, so that a class never counts in the next one
     reach = np.cumsum(fresh) * (len(trial.program.ops) + 2) + stop
     until = np.maximum.accumulate(reach)
     longest = np.maximum.accumulate(np.where(np.append(True, reach[1:] > until[:-1]), np.arange(len(rows)), 0))
@@ -315,10 +315,10 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
 
 
 def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
-    """Return which buffers a `same` of this run or another may touch and columns do not suffice
-    for.
+    """Return which buffers a `same` of this run, or of another over its memory, may touch and
+    `Copies` does not cover.
 
-    Found once for all runs of a program over one memory.
+    It is computed once for all runs of a program over one memory.
     """
     group = case.group(trial)
 
@@ -342,7 +342,7 @@ def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
 
 
 def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Bools) -> list[tuple[int, int, int, int]]:
-    """Return the same for pairs of which one is not plain."""
+    """Return the rows of `ties` for pairs of which one buffer is not plain."""
     known = spans(case, trial)
     holders: dict[int, dict[int, None]] = defaultdict(dict)
     for buffer, mine in known.items():
@@ -376,9 +376,9 @@ def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Boo
 
 
 def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> list[Span]:
-    """Return the stretches of a persistent buffer in which it is live.
+    """Return the spans of a persistent buffer, cut to its live segments.
 
-    Those given are from the op that wrote to that which wrote over.
+    Each given span is from the op that wrote it to the op that overwrote it.
     """
     found = []
     for low, high, born, over, tag in spans:
@@ -396,10 +396,10 @@ def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> 
 
 
 def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Range], list[Range]]:
-    """Return the steps at which two buffers hold one tag in some shared live unit, and those at
-    which they hold two, as ranges.
+    """Return the steps at which two buffers hold equal tags in some shared live unit, and the steps
+    at which they hold different tags in one, as ranges.
 
-    The other buffer lies `delta` units behind the one.
+    `other` lies `delta` units after `one`.
     """
     same: list[Range] = []
     differ: list[Range] = []

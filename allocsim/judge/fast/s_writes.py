@@ -1,22 +1,20 @@
-"""What ops write where they must not: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`,
-`WriteToReadOnly`.
+"""Forbidden writes of ops: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
 
-* `UnsafeInPlace` and the warning `AssumedInPlace`: a result lies, as planned, on an operand of the
-  same op, unsafely or by assumption (`s_in_place` has the rule). One record of each kind for each
-  (run, op): the first such pair in order of (operand position, result position); `value` and
-  `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself, `bytes` what
-  the two share.
-* `ResultsOverlap`: two results of one op share a byte, as planned; one value listed twice does, if
-  it has bytes. One record for each (run, op): the first result in order of position that shares a
-  byte with a later one; `other_buffer` is that of the first it shares with, `other_op` the op
-  itself, `bytes` what the two share.
+* `UnsafeInPlace` and the warning `AssumedInPlace`: the plan puts a result on an operand of the same
+  op, where the rule of `s_in_place` calls it unsafe or assumed. There is one record of each kind
+  for each (run, op), about the first such pair in order of (operand position, result position).
+  `value` and `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself,
+  `bytes` the shared bytes.
+* `ResultsOverlap`: the plan lets two results of one op share a byte; one value listed twice does,
+  if it has bytes. There is one record for each (run, op), about the first result in order of
+  position that shares a byte with a later one. `other_buffer` is the buffer of the first such later
+  result, `other_op` the op itself, `bytes` the shared bytes.
 * `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer,
-  empty or not. One record for each (run, op, value), with all its bytes.
+  empty or not. There is one record for each (run, op, value), with all its bytes.
 
-A run does what runs of equal plan, program and skipped steps do, so each of these is judged once
-for all of them.
+Runs of equal plan, program and skipped steps write alike, so each such group is judged once.
 
-What this module does not see: what happens to the bytes afterwards (`dataflow`).
+What this module does not see: the later content of the bytes (`s_dataflow`).
 """
 
 from collections import defaultdict
@@ -35,14 +33,14 @@ from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import BYTES
 
 PAIRS_OF_A_STEP: Final = 150
-"""Pairs of results whose hulls meet that take a step together."""
+"""Number of pairs of results with hulls that meet that cost one step."""
 
 WHAT: Final = "whether results of an op overlap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Defect:
-    """What is wrong at one op, in every run alike."""
+    """A forbidden write of one op, in every run alike."""
 
     kind: str
     op: int
@@ -52,7 +50,7 @@ class _Defect:
 
 
 def check_writes(case: TrialDocument, findings: Findings) -> None:
-    """Report what ops write where they must not; runs alike once. O(runs + records)."""
+    """Report the forbidden writes of ops; runs alike are judged once. O(runs + records)."""
     alike = [trial.alike for trial in case.trials]
     for judge in (_touching, _results, _read_only):
         known: dict[object, dict[str, list[_Defect]]] = {}
@@ -158,7 +156,7 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
 
 
 def _why(trial: Trial, defect: _Defect) -> str:
-    """Return which condition of the rule fails for the pair of a defect."""
+    """Return which condition of the in-place rule fails for the pair of a defect."""
     program, plan, ops, contract = trial.program, trial.plan, trial.program.ops, trial.accesses.contract
     operand, result = program.values[defect.value], program.values[defect.other or 0]
     if program.same_ops[defect.op]:
