@@ -1,4 +1,4 @@
-"""The judge: what is wrong with a program, its beliefs and its plan, seen from bytes and steps
+"""The judge: it finds the defects of a program, its beliefs and its plans from bytes and steps
 alone (detectors S, L and H).
 
     report = check(document)
@@ -6,30 +6,30 @@ alone (detectors S, L and H).
 Every check is one row of `CHECKS`. Its file begins with the letter of its detector and has its
 specification in the header:
 
-    S  s_slots      each slot against its buffer and its arena
-       s_events     what a planner did, against itself and its slots
-       s_dataflow   the pair of replays: what every read finds (`s_script` lists the accesses, `owners` is the memory)
-       s_writes     what an op writes where it must not (`s_in_place` has the in-place rule and the pairs that may share an address)
-       s_overlap    buffers laid over each other while both live
-    L  l_beliefs    what a planner believed, against what the program does
-    H  h_races      accesses that nothing orders (`h_clocks` has the order, `h_pairs` the pairs)
+    S  s_slots      compares each slot with its buffer and its arena
+       s_events     compares the planner's events with each other and with the slots
+       s_dataflow   replays all runs twice: what does every read find? (`s_script` lists the accesses, `owners` is the memory)
+       s_writes     finds forbidden writes of ops (`s_in_place` has the in-place rule and the pairs that may share an address)
+       s_overlap    finds buffers laid over each other while both live
+    L  l_beliefs    compares the beliefs of a planner with the program
+    H  h_races      finds accesses without an order (`h_clocks` has the order, `h_pairs` the pairs)
 
-Beside them: `trial` numbers the runs and keeps the records, `accesses`, `holes` and `intervals` are
-the facts and joins that checks share, `bound` measures sizes, `violations` is the vocabulary of a
-report, `facts` is what the rest of the program may ask besides `check`.
+The other modules serve the checks. `trial` numbers the runs and keeps the records; `accesses`,
+`holes` and `intervals` have facts and joins that the checks share; `bound` measures sizes;
+`violations` has the kinds and records; `facts` has what other packages may ask besides `check`.
 
 Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`),
-with witnesses. Checks share nothing with whatever made the plan: this package imports numpy,
-`allocsim.model` and `allocsim.errors`, no more. What speeds it up stands above the checks in the
-folder `screens`, is handed to them here, and is asked in one place where to look (`selector`).
+with witnesses. Checks share no code with planners: this package imports only numpy,
+`allocsim.model` and `allocsim.errors`. The compiled screens in the folder `screens` speed the
+checks up: they are handed in here, and only `selector` asks them which rows to look at.
 
-Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; what
-stands at one place is in order of operand, value, buffer or event. Violations and warnings are
-listed up to `limit` each. Both are all found, listed or not: `count` is exact up to 10^6; beyond,
-it is a lower bound and `truncated` is set.
+Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; records
+of one such place are in order of operand, value, buffer or event. At most `limit` violations and
+`limit` warnings are listed. All of them are counted: `count` is exact up to 10^6; beyond that it is
+a lower bound and `truncated` is set.
 
-What the judge does not see: kernels and numbers. All checks follow the order of the list but
-`h_races`, which says whether any other is as good.
+What the judge does not see: what kernels compute, and the numbers in buffers. All checks follow the
+order of the list, except `h_races`, which finds out whether every other legal order is as good.
 """
 
 from collections.abc import Callable
@@ -66,10 +66,10 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
 """Every check by name."""
 
 ACCESSES: Final = 8
-"""Accesses of the programs for each of which a step more may be taken."""
+"""Number of accesses of the programs that add one step to the step limit."""
 
 UNMEASURED: Final = Stats(ops=0, buffers=0, peak_bytes=0, lower_bound_bytes=0)
-"""The sizes of a document where nobody asks for them."""
+"""The sizes in a report when the caller asked for none."""
 
 SCREENED: Final = Selector(COMPILED)
 
@@ -92,27 +92,27 @@ def check(
     Args:
         document: programs, problems, plans, and the runs to judge: its session, or each plan once
             on fresh memory.
-        limit: how many violations, and how many warnings, are listed; the count is not affected.
-        of_each_kind: the limit is one of each kind, so that none hides another.
-        plain: nothing but this package decides; nothing is compiled, and large documents take
-            longer. The report is the same.
-        kinds: parsed JSON of a table that says what kernels promise where the document says `null`
+        limit: the most violations, and the most warnings, that are listed; all are counted.
+        of_each_kind: `limit` holds for each kind by itself, so that no kind hides another.
+        plain: use no screens, so that nothing is compiled; large documents take longer. The report
+            is the same.
+        kinds: parsed JSON of a table of alias contracts by kind, for ops whose `in_place` is `null`
             (`contract`).
-        strict: an alias of which nobody knows whether the kernel allows it is a violation.
-        unbounded: look at everything that may be wrong, however long it takes; else no more steps
-            are taken than `trial.WORK` and one for each `ACCESSES` accesses of the programs, and
-            the report says what it has not looked at (`unexamined`).
-        sizes: whether `stats` are computed; else all of them are 0.
+        strict: count each `AssumedInPlace` as a violation, not as a warning.
+        unbounded: examine every suspect, however long it takes. Otherwise at most `trial.WORK`
+            steps are taken, and one more for each `ACCESSES` accesses of the programs; the report
+            lists the parts that were not examined (`unexamined`).
+        sizes: whether to compute `stats`; otherwise all of them are 0.
 
     Returns:
-        All that was found. `clean` if there are no violations; then every read of every run finds
-        the bytes it would find with each buffer in memory of its own. Where buffers have ranges of
-        sizes, at both ends of them (`ends`).
+        All defects found. The report is `clean` if there are no violations: then every read of
+        every run finds the bytes that it would find with each buffer in memory of its own. If
+        buffers have ranges of sizes, this holds for both ends of the ranges (`ends`).
 
     Raises:
-        ModelError: `limit` is negative, the table is none, a value falls into more byte runs than
-            are supported, or a bound on time or memory leaves open whether there is a violation:
-            the steps are spent and none was found.
+        ModelError: `limit` is negative, `kinds` is no such table, a value falls into more byte runs
+            than are supported, or a bound on time or memory leaves open whether there is a
+            violation: the steps are spent and none was found.
 
     O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
     """
@@ -141,8 +141,8 @@ def check(
 
 
 def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> Defects:
-    """Return what `check` finds, without sizes and with warnings that are counted and not listed:
-    for who asks of thousands of documents whether they are sound.
+    """Return the defects that `check` finds; no sizes are computed, and warnings are only counted.
+    It is the quick way to judge thousands of documents.
     """
     if has_ranges(document):
         return check(document, limit=limit, plain=plain)
@@ -151,13 +151,13 @@ def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> 
 
 
 def steps_for(document: Document) -> int:
-    """Return how many steps may be taken for what may be wrong with a document."""
+    """Return how many steps the judge may spend on suspects of a document."""
     accesses = sum(len(program.ops.operands) + len(program.ops.results) for program in document.programs)
     return WORK + accesses // ACCESSES
 
 
 def _judged(case: TrialDocument, findings: Findings, *, of_each_kind: bool = False) -> dict[str, Any]:
-    """Let every check look at a document, and return the columns of what they found."""
+    """Run every check on a document, and return the fields of `Defects`."""
     for run in CHECKS.values():
         run(case, findings)
     count, unexamined = findings.count("violation"), tuple(case.work.unexamined)

@@ -1,12 +1,12 @@
-"""Who reads and writes what, and from when to when: the facts of a program that every check shares.
+"""The reads and writes of a program, and the bytes of its values: facts that every check shares.
 
-* An op *reads* its operands and *writes* its results, in that order, all bytes of them. Ops of kind
-  `view` and the `host.write` ops that a run skips touch nothing: they are no accesses. An empty
-  shape is accessed but has no bytes.
-* The bytes of a value are those of its layout that lie inside its buffer; what reaches outside is
-  left out (and reported by `slots`).
-* A program without ops has no accesses. What a problem believes of it stands in: lifetimes less the
-  gaps, sizes, and pairs.
+* An op first *reads* all bytes of its operands, then *writes* all bytes of its results. Ops of kind
+  `view` and the `host.write` ops that a run skips access nothing. A value with an empty shape is
+  accessed but has no bytes.
+* The bytes of a value are the bytes of its layout that lie inside its buffer; bytes outside are
+  left out here and reported by `s_slots`.
+* A program without ops has no accesses. The checks then use the beliefs of a problem: lifetimes
+  less the gaps, sizes, and pairs.
 
 Complexity: O(columns) for each (program, set of skipped steps), all vectorised.
 
@@ -47,7 +47,7 @@ class Extents:
         self.high: Int64s = np.maximum(np.clip(hulls[:, 1], 0, room), self.low)
         """int64 (values,): one past the highest unit inside the buffer, or `low` where none is."""
         self.dense: Bools = values.dense
-        """bool (values,): whether `[low, high)` is all units of the value and no others."""
+        """bool (values,): whether the value covers every unit of `[low, high)`."""
         if unit > 1 and values.ragged.any():
             self.dense = values.dense.copy()
             ragged = np.flatnonzero(values.ragged)
@@ -59,12 +59,12 @@ class Extents:
 
     @cached_property
     def in_whole_bytes(self) -> "Extents":
-        """The same in bytes, those held in part counted whole."""
+        """The extents in bytes; a byte that a value covers in part counts as covered."""
         return self if self.unit == 1 else Extents(self.program)
 
     @cached_property
     def holes(self) -> Holes:
-        """The runs, cut to the buffer, of values with holes that ops but `view` read or write."""
+        """The runs, cut to the buffer, of values with holes that ops other than views access."""
         ops, values = self.program.ops, self.program.values
         active = ~ops.is_kind(VIEW)
         used = np.zeros(len(self.dense), dtype=np.bool_)
@@ -110,11 +110,11 @@ class Extents:
         return list(zip(self.holes.low[where].tolist(), self.holes.high[where].tolist(), strict=True))
 
     def in_bytes(self, runs: Iterable[Range]) -> tuple[Range, ...]:
-        """Return sorted ranges of units as ranges of bytes; a byte that is partly in one is in."""
+        """Return sorted ranges of units as ranges of bytes; partly covered bytes are included."""
         return merged((low // self.unit, -(-high // self.unit)) for low, high in runs)
 
     def all_runs(self, value: int) -> list[Range]:
-        """Return the same of any value, accessed or not."""
+        """Return what `runs` returns, also for a value that no op accesses."""
         if self.dense[value] or self.holes.row[value] >= 0:
             return self.runs(value)
         room = int(self.room[self.buffer[value]])
@@ -154,7 +154,7 @@ class Accesses:
         self.extents = extents
         self.contract = contract
         self.at_rest: dict[Plan, frozenset[int]] = {}
-        """By plan, results that a `same` does not write (`h_sessions`), as far as asked for."""
+        """Plan -> results that a `same` does not write (`h_sessions.at_rest` fills this in)."""
         steps = np.arange(len(ops), dtype=np.int64)
         self.active: Bools = ~ops.is_kind(VIEW)
         """bool (ops,): which ops touch bytes in this run."""
@@ -181,8 +181,8 @@ class Accesses:
 
     @cached_property
     def results(self) -> "Accesses":
-        """The same with the results that a `same` leaves where they are, which are no writes and
-        must keep to the rules all the same.
+        """These accesses and, as writes, the results that a `same` leaves in place: they move no
+        byte, but the in-place rule holds for them, too.
         """
         if not self.program.same_ops.any():
             return self
@@ -217,14 +217,14 @@ class Accesses:
 
     @cached_property
     def touched(self) -> Bools:
-        """Bool (buffers,): whether anything accesses them."""
+        """Bool (buffers,): whether some op accesses the buffer."""
         touched: Bools = self.last >= 0
         return touched
 
 
 def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the rows of `ops.results`, of ops `result_op`, that some `same` makes, with the
-    operand and the result of each.
+    """Return the rows of `ops.results` that a `same` makes, and the operand and result value of
+    each; `result_op` is the op of every row.
     """
     ops = program.ops
     row = np.flatnonzero(program.same_ops[result_op])
@@ -234,7 +234,7 @@ def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
-    """Return whether each unit of `other`, in row-major order, lies `shift` before one's."""
+    """Return whether each unit of `other`, in row-major order, lies `shift` units below `one`'s."""
     if extents.contiguous[one] and extents.contiguous[other]:
         return int(extents.start[one]) == int(extents.start[other]) + shift
     source, target, _ = pieces_moved(extents, one, other)
@@ -242,8 +242,8 @@ def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
 
 
 def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return where the units of two values stand, in row-major order: starts in the one, starts in
-    the other, and lengths. Not cut to buffers.
+    """Return the pieces that pair the units of two values in row-major order: starts in `one`,
+    starts in `other`, lengths. The pieces are not cut to buffers.
     """
     (a, length_a), (b, length_b) = _rows(extents, one), _rows(extents, other)
     length = gcd(length_a, length_b)
@@ -260,7 +260,7 @@ def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s
 
 
 def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
-    """Return where a value's contiguous stretches start, row-major, and how long each is."""
+    """Return the starts of a value's contiguous stretches in row-major order, and their length."""
     row = extents.program.values[value]
     scale = extents.unit
     shape, strides = list(row.shape), [stride * scale for stride in row.strides]
@@ -283,9 +283,9 @@ def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelievedLives:
-    """When each buffer must keep its bytes, one row for each non-empty stretch of steps.
+    """The steps at which each buffer is believed to live, one row for each non-empty stretch.
 
-    A buffer may have several.
+    A buffer may have several rows.
     """
 
     buffer: Int64s

@@ -1,17 +1,17 @@
-"""How large what was judged is: ops, buffers, the peak of the plans, and a bound no sound plan can
-go below.
+"""The sizes of a document: ops, buffers, the peak of the plans, and a lower bound in bytes that no
+sound plan can go below.
 
-* `ops`, `buffers`: of all programs that some run executes; of all programs of the document if
-  nothing runs.
-* `peak_bytes`: highest end of any slot, summed over arenas; of the largest plan in use.
-* `lower_bound_bytes`: the largest, over the steps of all runs (of those before the steps set for
-  the judge are spent, where it is asked what buffers hold), of the bytes of the buffers that
-  live there and have a slot in an arena. A class of buffers that might share bytes there, by an op
-  that joins them (`s_in_place`) or by holding the same (`s_tags`), whatever their offsets,
-  counts once, as its largest: whatever a plan makes of the class, it needs that many bytes for it.
+* `ops`, `buffers`: counted over all programs that some run executes; over all programs of the
+  document if nothing runs.
+* `peak_bytes`: highest end of any slot, summed over arenas, of the largest plan in use.
+* `lower_bound_bytes`: the largest number of bytes, over the steps of all runs, of the buffers that
+  live at a step and have a slot in an arena. Buffers that might share bytes there at some offsets
+  form a class: an op joins them (`s_in_place`), or they hold equal content (`s_tags`). A class
+  counts as its largest buffer, for every plan needs that many bytes for it. Runs whose content must
+  be followed are left out once the judge's steps are spent.
 
-When buffers live, and pairs, are derived (`live`), or what its problem believes where a program has
-no ops. Sums are Python ints and do not wrap.
+Lifetimes and pairs are derived from the ops (`live`), or taken from the problem if a program has no
+ops. Sums are Python ints and do not wrap.
 
 Complexity: O(buffers log buffers + pairs) for runs alike.
 
@@ -36,7 +36,7 @@ from allocsim.model.layout import LIMIT, Int64s
 
 
 def stats(case: TrialDocument) -> Stats:
-    """Return the sizes of what the case is about."""
+    """Return the sizes of the document on trial."""
     programs = {trial.program_index: trial.program for trial in case.trials}
     judged = list(programs.values()) or list(case.document.programs)
     runs: dict[Hashable, Trial] = {}
@@ -78,7 +78,7 @@ def _lower_bound(case: TrialDocument, trial: Trial) -> int:
 
 
 def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers whose slots might share bytes then."""
+    """Return (n, 4): first step, stop, and two buffers whose slots might share bytes in between."""
     tied = np.empty((0, 4), dtype=np.int64)
     if trial.problem is None:
         sharing = case.kept(("joined", id(trial.accesses)), lambda: joined(case.hand_overs(trial.accesses)))
@@ -97,7 +97,7 @@ def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
 
 
 def _in_a_gap(problem: Problem, buffer: Int64s, step: Int64s) -> Bools:
-    """Return which buffers are believed dead at a step of their lifetime."""
+    """Return which rows (buffer, step) lie in a believed gap of the buffer's lifetime."""
     mask: Bools = np.zeros(len(buffer), dtype=np.bool_)
     for row in np.flatnonzero(among(buffer, np.fromiter(problem.gaps, dtype=np.int64))).tolist():
         mask[row] = any(low <= step[row] < high for low, high in problem.gaps[int(buffer[row])])
@@ -105,9 +105,9 @@ def _in_a_gap(problem: Problem, buffer: Int64s, step: Int64s) -> Bools:
 
 
 def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
-    """Return by how much classes are smaller than their buffers at each of some steps.
+    """Return, for each of `steps`, the bytes saved by counting each class as its largest buffer.
 
-    The bounds of all pairs are among them.
+    `steps` must contain the first step and the stop of every pair.
     """
     first, last = np.searchsorted(steps, pairs[:, 0]), np.searchsorted(steps, pairs[:, 1])
     weight = np.minimum(nbytes[pairs[:, 2]], nbytes[pairs[:, 3]])
@@ -150,7 +150,7 @@ def _tangled(first: Int64s, last: Int64s, pairs: Int64s) -> Bools:
 
 
 def _groups(rows: list[int], pairs: Int64s) -> list[list[int]]:
-    """Return some pairs in groups that have no buffer in common."""
+    """Return the rows of pairs in groups; no two groups have a buffer in common."""
     head, found = _Heads(), defaultdict[int, list[int]](list)
     for row in rows:
         head.join(*pairs[row].tolist())
@@ -174,8 +174,8 @@ class _Heads(dict[int, int]):
 
 
 def saving(pairs: Iterable[tuple[int, int]], nbytes: Int64s) -> int:
-    """Return by how much the classes that pairs of buffers make, each as its largest, are smaller
-    than the buffers together.
+    """Return the bytes saved by counting each class of buffers that `pairs` join as its largest
+    buffer, not as the sum of its buffers.
     """
     head = _Heads()
     for one, other in pairs:

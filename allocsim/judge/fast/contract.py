@@ -1,19 +1,19 @@
-"""What kernels promise of results over operands: pairs of positions, each with its strength, and
-what a table of kinds adds.
+"""Alias contracts: the (operand, result) pairs for which kernels promise to be correct in place,
+from the document and from a table of kinds.
 
 * A declared pair `(operand position, result position)` has a strength: `exact`, `bytes` or `whole`
-  (`s_in_place` says what each vouches for).
-* Where a document says `null`, nobody knows. A table of kinds speaks there and nowhere else: of a
-  pair that it calls safe it gives the strength, of one it calls unsafe nothing is promised, and a
-  pair that it calls unknown, or does not list, stays unknown. Without a table no name of a kind is
-  trusted.
+  (`s_in_place` says what each strength allows).
+* Where a document gives `null` for an op, its contract is unknown, and only there a table of kinds
+  counts. A pair that the table calls `safe` is promised with the strength given there, an `unsafe`
+  pair is not promised, and a pair that is `unknown` or not listed stays unknown. Without a table,
+  the name of a kind promises nothing.
 
 A table is parsed JSON:
 `{"kinds": {"matmul": [{"pair": [0, 0], "says": "safe", "strength": "exact", "source": "..."}]}}`.
 
 Complexity: O(pairs + ops of the kinds in the table).
 
-What this module does not see: where anything lies.
+What this module does not see: the places of values and buffers.
 """
 
 from collections.abc import Mapping
@@ -37,16 +37,16 @@ class Contract:
 
     operand_row: Int64s
     result_row: Int64s
-    """Rows of `ops.operands` and `ops.results`; those of each op stand together."""
+    """Rows of `ops.operands` and `ops.results`; the rows of one op stand together."""
     strength: Int64s
     refused: Int64s
-    """int64 (n,), sorted: `operand row * results + result row` of pairs unsafe by a table."""
+    """int64 (n,), sorted: `operand row * results + result row` of pairs unsafe by the table."""
     known: Bools
-    """bool (ops,): False where the document says `null`."""
+    """bool (ops,): False where `in_place` is `null` in the document."""
 
     @classmethod
     def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
-        """Return what a document declares and a table says; ModelError for a malformed table."""
+        """Return the contract of a program and a table; raise ModelError for a malformed table."""
         ops = program.ops
         op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
         rows = [
@@ -85,8 +85,8 @@ class Contract:
 
 
 def rows_of(table: KindsTable | None) -> dict[str, list[tuple[int, int, str, int]]]:
-    """Return operand position, result position, word and strength of each entry of a table, by
-    kind; raise ModelError where one is none.
+    """Return kind -> (operand position, result position, word, strength) for each entry of a table;
+    raise ModelError if the table or an entry is malformed.
     """
     kinds = {} if table is None else table.get("kinds", None) if isinstance(table, Mapping) else None
     if not isinstance(kinds, Mapping):

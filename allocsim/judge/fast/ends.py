@@ -1,13 +1,13 @@
-"""Buffers whose size is known when it runs: a document judged at both ends of the range of sizes,
-and one report of the two.
+"""Buffers whose size only the run decides: a document is judged at both ends of the size ranges,
+and both reports become one.
 
-At the *low* end every buffer with an `nbytes_range` is as small as it may be, at the *high* end as
-large. Believed sizes follow them where the problem states none. Each record says at which `ends` it
-was found; what is found at both is one record, that of the low end. Sizes in `stats` are the larger
-ones. Where a list is cut, the count is the larger of the two, and a lower bound.
+At the *low* end every buffer with an `nbytes_range` has its least size, at the *high* end its
+greatest. Believed sizes follow unless the problem states them. Each record says at which `ends` it
+was found; a defect found at both ends is one record, the one of the low end. Sizes in `stats` are
+the larger ones. Where a list is cut, the count is the larger of the two, and a lower bound.
 
-What this module does not see: sizes in between. Whatever is reported grows or shrinks with sizes
-alone, so the ends are asked.
+What this module does not see: sizes in between. It judges the ends only, because every defect that
+is reported comes or goes as sizes grow or shrink.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ def _resized(program: Program, end: str) -> Program:
 
 
 def both(low: Report, high: Report, *, limit: int, of_each_kind: bool) -> Report:
-    """Return one report of what was found at either end."""
+    """Return one report of the defects found at either end."""
     lists, counts = [], {}
     for at_low, at_high in ((low.violations, high.violations), (low.warnings, high.warnings)):
         found = _joined(at_low, at_high)
@@ -89,7 +89,7 @@ ONE_FOR_EACH_OP = frozenset(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"
 
 
 def _key(record: Violation) -> tuple[Any, ...]:
-    """Return what a record is about: what may differ from end to end are its witnesses."""
+    """Return the fields that name a record's defect; only witnesses may differ between ends."""
     who = record.kind, record.program, record.plan, record.run, record.problem
     if record.kind in READS:
         return *who, record.op, record.value

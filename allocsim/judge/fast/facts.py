@@ -1,9 +1,9 @@
-"""What the rest of the program may ask of the judge beside `check`: facts that must have one answer
-everywhere.
+"""The judge's functions, beside `check`, that other packages may call: facts that must have one
+answer everywhere.
 
     exchanged_order(program, earlier, later)   the ops, from step `earlier` on, in a legal order in which `later` runs first
     read_twice(program, step)                  the operands of an op that share a byte with another of its operands
-    rows_of(table), KindsTable                 a table of what kernels promise, parsed and checked
+    rows_of(table), KindsTable                 a table of alias contracts by kind, parsed and checked
 
 Only this module, `violations` and `check` itself are imported from outside this folder (a test).
 
@@ -21,8 +21,8 @@ __all__ = ["KindsTable", "exchanged_order", "read_twice", "rows_of"]
 
 
 def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ...]:
-    """Return how ops run from step `earlier` on so that `later` runs before it: legal if nothing
-    orders the two (`h_races.exchanged`).
+    """Return an order of ops, from step `earlier` on, in which `later` runs before `earlier`. It is
+    legal if neither happens before the other (`h_races.exchanged`).
     """
     return exchanged(Order.of(program.ops), earlier, later)
 

@@ -1,15 +1,14 @@
 """The byte runs of many strided values at once, as columns.
 
-As `allocsim.model.layout.byte_runs` for one value: the smallest list of disjoint, sorted,
-non-adjacent ranges. All runs of a value have one length before they are joined, so sorting by start
-is all it takes.
+For each value the result is that of `allocsim.model.layout.byte_runs`: the smallest list of
+disjoint, sorted, non-adjacent ranges. All pieces of a value have one length, so that sorting them
+by start is enough to join them.
 
 Complexity: O(values x rank + pieces x dimensions that are not nested), and a sort where strides
-cross. At most `MAX_PIECES` pieces in all, a bound on memory (about 1 GiB while they are made), and
-`allocsim.model.layout.MAX_RUNS` for one value.
+cross. There are at most `MAX_PIECES` pieces in all, a bound on memory (about 1 GiB while they are
+made), and at most `allocsim.model.layout.MAX_RUNS` for one value.
 
-What this module does not see: which values matter, and the ends of buffers (`accesses` cuts to
-them).
+What this module does not see: which values the checks need (`accesses` chooses them).
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ class Holes:
     high: Int64s
 
     def of(self, value: int) -> slice:
-        """Return where the runs of a value stand in `low` and `high`."""
+        """Return the slice of `low` and `high` with the runs of a value."""
         row = self.row[value]
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
 
@@ -88,7 +87,7 @@ def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes
 
 
 def holes_one_by_one(runs: Sequence[Int64s], chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
-    """Return the same from the runs of each value, for values not laid in whole items."""
+    """Return what `holes_of` returns, from the runs of each value: for bits and packed values."""
     row = np.full(len(low), -1, dtype=np.int64)
     row[chosen] = np.arange(len(chosen))
     cut = [np.clip(mine, low[value], high[value]) for mine, value in zip(runs, chosen.tolist(), strict=True)]

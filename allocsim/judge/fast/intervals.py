@@ -4,14 +4,14 @@ vectorised.
     join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
     conflicts(r)         pairs of rectangles (time x address) that share a point
 
-Both return every pair exactly once, and whether there are more: both stop listing at `cap` pairs,
-so that a million rectangles over one point cost memory for `cap` pairs only. Ranges and rectangles
-must not be empty: an empty range intersects nothing, and the caller leaves it out.
+Both return every pair exactly once, list at most `cap` pairs, and say whether there are more: a
+million rectangles over one point cost memory for `cap` pairs only. The caller must leave out empty
+ranges and rectangles, which intersect nothing.
 
 Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), by a join on
-each level of a segment tree over time: a rectangle `i` covers the start of a later rectangle `j`
-in exactly one node of its canonical decomposition, and that is where the pair is met; so no pair is
-met twice and none is missed. For many rectangles a screen says which pairs to compare (`selector`).
+each level of a segment tree over time. A rectangle `i` covers the start of a later rectangle `j`
+in exactly one node of its canonical decomposition, where the pair is met; so no pair is met twice
+and none is missed. For many rectangles a screen selects the pairs to compare (`selector`).
 
 What this module does not see: buffers, ops, plans.
 """
@@ -28,7 +28,7 @@ from allocsim.model import Bools, Int32s
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
-"""Where sums of the model's numbers saturate: above every start, so nothing changes."""
+"""Sums of the model's numbers saturate here, above every start, so no intersection changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Pairs:
     left: Int64s
     right: Int64s
     total: int
-    """How many there are, unlisted ones too; of rectangles, at most one beyond the cap."""
+    """Number of pairs, unlisted ones included; for rectangles at most one more than `cap`."""
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -62,7 +62,7 @@ def end_of(base: Int64s, length: Int64s) -> Int64s:
 
 
 def distinct(column: Int64s) -> Int64s:
-    """Return each number once, in order; where most are distinct, ten times as fast as numpy."""
+    """Return the distinct numbers, sorted; ten times as fast as numpy where most are distinct."""
     ordered = np.sort(column)
     fresh = np.ones(len(ordered), dtype=np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
@@ -70,7 +70,7 @@ def distinct(column: Int64s) -> Int64s:
 
 
 def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
-    """Yield the rows of each number of a column but negative ones, by number and row."""
+    """Yield the rows of each non-negative number of a column, in order of the numbers."""
     rows = np.argsort(column, kind="stable")
     ordered = column[rows]
     cuts = np.flatnonzero(np.diff(ordered, prepend=-1) > 0)
@@ -78,7 +78,7 @@ def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
 
 
 def among(column: Int64s, others: Int64s) -> Bools:
-    """Return which numbers of a column are among others, as `np.isin` does, which hashes them."""
+    """Return which numbers of a column are among `others`, as `np.isin` does, without hashing."""
     if not len(others):
         return np.zeros(len(column), dtype=np.bool_)
     ordered = np.sort(others)
@@ -87,7 +87,7 @@ def among(column: Int64s, others: Int64s) -> Bools:
 
 
 def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
-    """Return (row of `left`, row of `right`) of equal key whose ranges meet, at most `cap`."""
+    """Return (row of `left`, row of `right`) of equal keys whose ranges meet, at most `cap`."""
     if not len(left.low) or not len(right.low):
         return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
     points = distinct(np.concatenate([left.low, left.high, right.low, right.high]))
@@ -106,18 +106,18 @@ def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
 def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector) -> Pairs:
     """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point.
 
-    `left` is the one that starts first.
+    `left` starts first; if both start together, it is the lower row.
 
-    Of two that start together `left` is the lower row. At most `cap` pairs are listed: those that
-    come first in order of (start of `right`, `right`, start of `left`, `left`).
+    At most `cap` pairs are listed: the first ones in order of (start of `right`, `right`, start of
+    `left`, `left`).
     """
     columns = start, stop, low, high
     order = np.argsort(start, kind="stable")
     pairs = _meeting(columns, order, cap, selector)
     if pairs.total <= cap:
         return pairs
-    # more than are listed: the rows that fit whole, and of the next row those that start first;
-    # n rows make n (n - 1) / 2 pairs at most
+    # too many pairs: list all pairs of the first rows that fit, then the first pairs of the next
+    # row; n rows make at most n (n - 1) / 2 pairs
     fits, over = min(max(isqrt(2 * cap), 1), len(order) - 1), len(order)
     while 2 * fits < over:
         if _meeting(columns, order[: 2 * fits], cap, selector).total > cap:
@@ -136,9 +136,9 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
 
 
 def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
-    """Return the pairs among some rows, which are in order of start.
+    """Return the pairs among `rows`, which are in order of start.
 
-    What it lists of more than `cap` is of no order.
+    If there are more than `cap` pairs, it lists any of them.
     """
     start, stop, low, high = (column[rows] for column in columns)
     selected = selector.rectangles(start, stop, low, high, cap)
@@ -195,11 +195,11 @@ def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int)
 
 
 def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
-    """Join ranges whose ends are ranks below `width`: for each of b the ones of a that begin in it,
-    then for each of a the ones of b.
+    """Join ranges whose ends are ranks below `width`: for each range of b find the ranges of a that
+    begin in it, then for each range of a the ranges of b that begin in it.
 
-    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection;
-    of two that begin together, the one of a counts as beginning in the one of b.
+    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection.
+    If two ranges begin together, the range of a counts as beginning in the range of b.
     """
     base_a, base_b = a.key * width, b.key * width
     low_a, high_a, low_b, high_b = base_a + a.low, base_a + a.high, base_b + b.low, base_b + b.high

@@ -1,27 +1,26 @@
-"""When each buffer of a run is live: its segments, from the writes of values to their last reads.
+"""The steps at which each buffer of a run is live: its segments, from writes to their last reads.
 
-* A buffer is live from the write of a value to its last read, value by value: a read keeps alive
-  the writes of the bytes it finds, and, for a value without bytes, its operand by name. A value
-  that nobody reads lives for its own op. Bytes that are read before anything wrote them in the run
-  are live from that first read. Other runs play no part.
-* A persistent buffer (parameter or state) counts as a whole. It is live from the run's start,
-  unless its first access overwrites it fully, or from a write, to the last read before the next
-  full overwrite, or to the run's end if none follows. A full overwrite is one op whose results
-  together cover every byte that a value of the program in the buffer covers. An op reads before it
-  writes.
+* A buffer is live from the write of a value to its last read. A read keeps alive the writes of the
+  bytes that it finds; a read of a value without bytes keeps that value's own write alive. A value
+  that no op reads lives for its own op. Bytes that are read before the run writes them are live
+  from that first read. Other runs do not matter.
+* A persistent buffer (parameter or state) counts as a whole. It is live from the run's start or,
+  if its first access overwrites it fully, from that write; up to the last read before the next full
+  overwrite, or to the run's end if none follows. A full overwrite is one op whose results together
+  cover every byte that the program's values in the buffer cover. An op reads before it writes.
 * A *segment* is a half-open stretch of steps `[start, stop)`. Stretches that share a step are one
-  segment; of two that only meet, the earlier ends where the later begins, so that a buffer may be
-  handed over in between. What lives from the run's start starts at -1, what lives to its end stops
-  after op `ops`, which there is not: no op begins or ends it.
+  segment. Of two stretches that only meet, the earlier ends where the later begins, so that the
+  buffer may be handed over in between. A segment from the run's start has start -1, a segment to
+  the run's end has stop `ops + 1`, so that no op begins or ends it.
 
-How. Where every write of a buffer covers all bytes that are accessed in it, each write ends what
-was before, and columns suffice. The few other buffers, those written in parts, are followed byte
+Algorithm. If every write of a buffer covers all bytes that are accessed in it, each write ends the
+stretch before it, and columns suffice. The few other buffers, written in parts, are followed byte
 range by byte range.
 
-Complexity: O(accesses log accesses) in columns, and for buffers written in parts O(byte runs log
-byte runs).
+Complexity: O(accesses log accesses) in columns; O(byte runs log byte runs) for buffers written in
+parts.
 
-What this module does not see: plans, and which value holds what another holds (`s_tags`).
+What this module does not see: plans, and which buffers hold equal content (`s_tags`).
 """
 
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ class LiveSegments:
     steps: int
     """Ops of the program."""
     fresh: Bools
-    """bool (rows,): False where a persistent buffer lives otherwise than by a full overwrite."""
+    """bool (rows,): False for a segment of a persistent buffer that no full overwrite begins."""
 
     @cached_property
     def rows(self) -> Int64s:
@@ -55,14 +54,14 @@ class LiveSegments:
         return np.searchsorted(self.buffer, np.arange(self.buffers + 1)).astype(np.int64)
 
     def ending(self, buffer: Int64s, step: Int64s) -> Int64s:
-        """Return for each (buffer, step) the row of the segment of which the step is the last, -1
-        where there is none.
+        """Return for each (buffer, step) the row of the segment whose last step it is, -1 where
+        there is none.
         """
         return self._at(buffer, step + 1, self.stop)
 
     def beginning(self, buffer: Int64s, step: Int64s) -> Int64s:
-        """Return for each (buffer, step) the row of the segment that a fresh write begins there, -1
-        where there is none.
+        """Return for each (buffer, step) the row of the fresh segment that begins there, -1 where
+        there is none.
         """
         row = self._at(buffer, step, self.start)
         row[row >= 0] = np.where(self.fresh[row[row >= 0]], row[row >= 0], -1)
@@ -91,7 +90,7 @@ class LiveSegments:
 
 
 def live_segments(accesses: Accesses) -> LiveSegments:
-    """Return when the buffers of a run are live."""
+    """Return the segments of all buffers of a run."""
     buffers = accesses.program.buffers
     table = _Rows(accesses)
     parts = _parts(table)
@@ -128,9 +127,9 @@ def live_segments(accesses: Accesses) -> LiveSegments:
 
 
 def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
-    """Yield sorted stretches [first, stop) with those that share a step joined.
+    """Yield sorted stretches [first, stop); stretches that share a step are joined.
 
-    One is fresh if a fresh one begins it.
+    A joined stretch is fresh if a fresh stretch begins it.
     """
     held: tuple[int, int, bool] | None = None
     for low, high, fresh in spans:
@@ -145,7 +144,7 @@ def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]
 
 
 class _Rows:
-    """The accesses of a run, reads before writes, with what each covers."""
+    """The accesses of a run, reads before writes, each with whether it covers its whole buffer."""
 
     def __init__(self, accesses: Accesses) -> None:
         extents = accesses.extents
@@ -182,8 +181,8 @@ class _Rows:
 
 
 def _parts(table: _Rows) -> Bools:
-    """Return which buffers columns do not suffice for: with an empty access, a write of a part, or
-    a part read before any write.
+    """Return the buffers to follow byte range by byte range: those with an empty access, a write of
+    a part, or a read of a part before any write.
     """
     accesses = table.accesses
     mask = np.zeros(len(accesses.program.buffers), dtype=np.bool_)
@@ -197,7 +196,7 @@ def _parts(table: _Rows) -> Bools:
 
 
 def _regular(table: _Rows, regular: Bools) -> Int64s:
-    """Return (rows, 4): buffer, start, stop, fresh, where each write ends what was before."""
+    """Return (rows, 4): buffer, start, stop, fresh, where each write ends the stretch before it."""
     accesses = table.accesses
     first, last = accesses.first, accesses.last
     count = np.bincount(accesses.write_buffer, minlength=len(first))
@@ -253,15 +252,15 @@ def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tup
             for _, _, owner in memory.walk(low, high):
                 if owner != NEVER:
                     spans[owner][1] = step + 1
-        # from here on these bytes live as one: pieces once read together are not walked again
+        # from here on these bytes have one owner, so that the next read does not walk all pieces
         memory.write_runs(runs, len(spans))
         spans.append([step, step + 1])
     return [(low, high, True) for low, high in spans]
 
 
 def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:
-    """Return a number for each of the values of a buffer, equal for those of equal bytes, if no
-    others share a byte; None if some do.
+    """Return value -> number, where values with equal bytes have equal numbers; None if two values
+    share some bytes, but not all, or a value has none.
     """
     kinds: dict[tuple[int, int, bytes], int] = {}
     numbers, lows, highs = {}, [], []
@@ -308,7 +307,7 @@ def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int
         elif step not in full and step < steps:
             parts.append(step)
         elif step > begin:
-            # what was there lived to its last read, or to the run's end; a part written after that
+            # the old content lived to its last read, or to the run's end; a part written after that
             # lives for its own op
             end = steps + 1 if step == steps else last + 1
             if fresh or end > 0:
@@ -319,8 +318,8 @@ def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int
 
 
 def overwrites(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int]]) -> set[int]:
-    """Return the steps of the ops whose results together cover every byte that a value of the
-    program in a buffer covers.
+    """Return the steps of the ops whose results together cover every byte that the program's values
+    in a buffer cover.
     """
     extents = accesses.extents
     mine = accesses.program.values.of(buffer)

@@ -1,14 +1,14 @@
-"""One address space as segments of equal owner: what wrote which bytes last.
+"""One address space as segments of equal owner: the last writer of every byte.
 
-The axis is cut at starts; a segment covers the bytes from its start to the next and was written
-last by its owner. The first segment starts below every address; an axis that nobody wrote is one
-segment of owner `NEVER`. Addresses are Python ints, so no sum wraps.
+The axis is cut at starts. A segment covers the bytes from its start to the next start; its owner
+wrote them last. The first segment starts below every address; an axis without writes is one segment
+of owner `NEVER`. Addresses are Python ints, so no sum wraps.
 
-Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut moves a bounded stretch
-of list. Writing drops the segments it covers and adds at most two: n writes of one range each leave
-at most 2n + 1 segments, and cost O(log n + CHUNK) each, of which the second is a move of memory.
+Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut moves a bounded part of
+a list. A write drops the segments that it covers and adds at most two. So n writes of one range
+leave at most 2n + 1 segments, and each costs O(log n) and a move of O(CHUNK) memory.
 
-What this module does not see: what an owner is.
+What this module does not see: the meaning of an owner.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,13 +19,13 @@ Piece = tuple[int, int, int]
 """(low, high, owner): bytes `[low, high)`, all written last by `owner`."""
 
 NEVER = -1
-"""Owner of bytes nobody wrote."""
+"""Owner of bytes without a write."""
 
 FLOOR = -(1 << 70)
 
 
 CHUNK = 4096
-"""OwnerAxis a chunk may hold before it is split."""
+"""Most segments of a chunk before it is split."""
 
 
 class OwnerAxis:
@@ -62,7 +62,7 @@ class OwnerAxis:
             self._splice(low, high, [low], [owner])
         elif last < len(starts) and starts[last] == high:
             if last == first + 1 and starts[first] == low:
-                owners[first] = owner  # the bytes of one write before: no cut moves
+                owners[first] = owner  # exactly the bytes of one earlier write: no cut moves
             else:
                 starts[first:last], owners[first:last] = (low,), (owner,)
         else:
@@ -73,7 +73,7 @@ class OwnerAxis:
     def write_runs(self, runs: list[Range], owner: int) -> None:
         """Give sorted, disjoint, non-empty ranges to `owner`.
 
-        The stretch they span is rebuilt once if it holds few more segments than they are.
+        If the stretch that they span holds few other segments, it is rebuilt in one go.
         """
         if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):
             for low, high in runs:
@@ -88,11 +88,11 @@ class OwnerAxis:
         self._splice(runs[0][0], reach, [piece[0] for piece in pieces], [piece[2] for piece in pieces])
 
     def pieces(self, low: int, high: int) -> list[Piece]:
-        """Return `[low, high)` cut where the owner changes."""
+        """Return the pieces of `[low, high)`, cut where the owner changes."""
         return list(self.walk(low, high))
 
     def walk(self, low: int, high: int) -> Iterator[Piece]:
-        """Yield the pieces of `[low, high)` in order; nothing may be written meanwhile."""
+        """Yield the pieces of `[low, high)` in order; the caller must not write meanwhile."""
         chunk = bisect_right(self._heads, low) - 1
         at = bisect_right(self._starts[chunk], low) - 1
         while low < high:
@@ -104,7 +104,7 @@ class OwnerAxis:
                 chunk, at = chunk + 1, 0
 
     def _count(self, low: int, high: int) -> int:
-        """Return how many segments meet `[low, high)`, or a few less where they are chunked."""
+        """Return how many segments meet `[low, high)`; over several chunks, a lower estimate."""
         first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
         if last - first > 1:
             return (last - first - 1) * (
@@ -114,11 +114,11 @@ class OwnerAxis:
         return sum(bisect_left(column, high) - bisect_right(column, low) for column in starts) + 1
 
     def _head(self, chunk: int, otherwise: int) -> int:
-        """Return where a chunk begins, `otherwise` if there is no such chunk."""
+        """Return the first start of a chunk, `otherwise` if there is no such chunk."""
         return self._heads[chunk] if chunk < len(self._heads) else otherwise
 
     def _splice(self, low: int, high: int, starts: list[int], owners: list[int]) -> None:
-        """Put segments that cover exactly `[low, high)` in place of what is there."""
+        """Replace the segments of `[low, high)` by the given ones, which cover it exactly."""
         heads, all_starts, all_owners = self._heads, self._starts, self._owners
         chunk, end = bisect_right(heads, low) - 1, bisect_left(heads, high) - 1
         first, last = bisect_left(all_starts[chunk], low), bisect_left(all_starts[end], high)
@@ -144,7 +144,7 @@ class OwnerAxis:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return sorted ranges, touching and overlapping ones merged, empty ones dropped."""
+    """Return the sorted ranges with touching and overlapping ones merged, empty ones dropped."""
     out: list[Range] = []
     for low, high in ranges:
         if low >= high:
@@ -172,7 +172,7 @@ def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
 
 
 def left_over(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """Return sorted ranges less others."""
+    """Return the sorted `ranges` without the parts that lie in `taken`."""
     left = []
     others = sorted(taken)
     for low, high in ranges:

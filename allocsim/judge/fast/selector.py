@@ -1,12 +1,12 @@
-"""The only place where the judge asks what speeds it up: which rows a screen would have the plain
-checks look at.
+"""The only module of the judge that calls the screens: they select the rows that the plain checks
+examine.
 
-A screen may point at too many rows, never at too few; what is wrong with a row, the plain checks
-say. `PLAIN` has no screens: every row is looked at, and nothing but this folder decides. Records
-are the same either way (a law in the tests).
+A screen may select too many rows, never too few; the plain checks decide whether a row has a
+defect. `PLAIN` has no screens: every row is examined, and only this folder decides. Records are the
+same either way (a test compares them).
 
-Screens know facts of the checks, so they stand above them and are handed in from there
-(`allocsim.judge.fast`), as `Screens`.
+Screens import modules of the checks, so they stand above them; `allocsim.judge.fast` hands them in
+as `Screens`.
 
 What this module does not see: how a screen finds its rows, and where it is loaded.
 """
@@ -21,18 +21,18 @@ from allocsim.model.layout import Int64s
 Answer = TypeVar("Answer")
 
 RECTANGLES_FROM: Final = 50_000
-"""Rectangles from which loading machine code pays."""
+"""Number of rectangles from which loading machine code pays."""
 
 LATE_FROM: Final = 50_000
-"""Accesses times streams from which loading numba pays; where it is loaded, its code is quicker for
-any number."""
+"""Accesses times streams from which loading numba pays; once it is loaded, its code is always
+quicker."""
 
 
 class Screens(Protocol):
-    """What may be asked; each raises ModuleNotFoundError where numba is not installed."""
+    """The screens; each method raises ModuleNotFoundError if numba is not installed."""
 
     def reads(self, runs: Any) -> list[Int64s] | None:
-        """Return, for each of the runs of one memory, the reads to look at; None for all."""
+        """Return, for each of the runs of one memory, the reads to examine; None for all reads."""
 
     def rectangles(
         self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int
@@ -40,17 +40,17 @@ class Screens(Protocol):
         """Return pairs of rectangles to compare, and whether there are more than `cap`."""
 
     def late(self) -> Callable[..., int]:
-        """Return what notes the accesses to look at for races, as `h_clocks.sweep` does."""
+        """Return a compiled function that finds late accesses, as `h_clocks.sweep` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Where the checks have to look: everywhere, or where screens say."""
+    """Selects the rows that the checks examine: all rows, or those that a screen selects."""
 
     screens: Screens | None
 
     def reads(self, runs: Any) -> list[Int64s] | None:
-        """Return, for each of the runs of one memory, the reads to look at; None for all."""
+        """Return, for each of the runs of one memory, the reads to examine; None for all reads."""
         return self._asked(lambda screens: screens.reads(runs))
 
     def rectangles(
@@ -65,15 +65,15 @@ class Selector:
         return self._asked(lambda screens: screens.rectangles(start, stop, low, high, cap=cap))
 
     def late(self, work: int) -> Callable[..., int] | None:
-        """Return what notes the accesses to look at for races, with the arguments of
-        `h_clocks.sweep`; None for `sweep` itself.
+        """Return a compiled function that finds late accesses, with the arguments of
+        `h_clocks.sweep`; None if `sweep` itself is to be called.
         """
         if work < LATE_FROM and modules.get("numba") is None:
             return None
         return self._asked(lambda screens: screens.late())
 
     def _asked(self, ask: Callable[[Screens], Answer | None]) -> Answer | None:
-        """Return what a screen says; None where none may be asked, or numba is not installed."""
+        """Return the answer of a screen; None without screens, or if numba is not installed."""
         if self.screens is None:
             return None
         try:

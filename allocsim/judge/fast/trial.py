@@ -1,14 +1,13 @@
-"""What is on trial, and the record that is kept: a document with its runs numbered, and the
-findings of each check.
+"""A document on trial with its runs numbered, and the findings of its checks.
 
-* Runs are numbered in order, whether a session joins them or not. Programs, plans and problems go
-  by their index in the document.
+* Runs are numbered in order, with or without a session. Programs, plans and problems have their
+  index in the document.
 * `Findings` counts every defect of each kind and keeps the first `limit` records of it. A check
-  must emit each kind in order of (run, step), so that the records kept are the first of that kind;
-  `sorted_records` then merges the kinds.
-* A record is built only if it is kept: `report` takes what makes it, not the record.
+  must report each kind in order of (run, step), so that the records kept are the first of that
+  kind; `listed` then merges the kinds.
+* A record is built only if it is kept: `report` takes a function that makes the record.
 
-What this module does not see: what is a defect. That is for the checks, one file for each family.
+What this module does not see: defects. The checks find them, one file for each family.
 """
 
 from collections import Counter
@@ -28,28 +27,28 @@ from allocsim.model import Document, Plan, Problem, Program, waited_for
 from allocsim.model.layout import PACKED_LIMIT
 
 COUNT_LIMIT = 1_000_000
-"""Defects counted exactly (format.md); beyond this many a count is a lower bound."""
+"""Most defects counted exactly (format.md); beyond that, a count is a lower bound."""
 
 
 OVERLAPPING: Final = 1 << 15
-"""Runs, where some run does not wait for all before it: their bits take 128 MiB."""
+"""Most runs, if some run does not wait for all runs before it: their bits take 128 MiB."""
 
 WORK: Final = 500_000
-"""Steps for what may be wrong, of some ten microseconds each: counted, so that a document has one
-answer on any machine. A document whose reads are right takes none of them.
+"""Steps, of some ten microseconds each, to spend on suspects. Steps are counted, not timed, so that
+a document has one answer on any machine. A document whose reads are right takes no steps.
 """
 
 
 @dataclass(slots=True)
 class Work:
-    """The steps set for what may be wrong, and what was left out once they were spent."""
+    """The steps left to spend on suspects, and the parts left out once they were spent."""
 
     left: int | None = None
-    """None where they do not count."""
+    """None if the number of steps is not bounded."""
     unexamined: list[str] = field(default_factory=list)
 
     def take(self, steps: int) -> None:
-        """Count steps; what was begun is ended."""
+        """Count steps; `left` may become negative, for work that was begun is ended."""
         if self.left is not None:
             self.left -= steps
 
@@ -59,7 +58,7 @@ class Work:
         return self.left is not None and self.left <= 0
 
     def leave(self, what: str, run: int, runs: int, op: int = 0) -> None:
-        """Note that something is not examined from an op of a run on."""
+        """Note that `what` is not examined from `op` of `run` on."""
         place = f"run {run}" if not op else f"op {op} of run {run}"
         self.unexamined.append(f"{what} from {place} on, of {runs} run{'s'[: runs != 1]}")
 
@@ -75,53 +74,53 @@ class Trial:
     plan_index: int
     skip: frozenset[int]
     after: tuple[int, ...] | None
-    """The runs that it names to wait for; None where it waits for all earlier ones."""
+    """The runs that this run names to wait for; None if it waits for all earlier runs."""
     waits: int | None
-    """The runs that it waits for, transitively, as bits; None where for all earlier ones."""
+    """The runs that it waits for, transitively, as bits; None if it waits for all earlier runs."""
     read_after: int | None
-    """The run after which its `host.read` ops look at memory; None for at once."""
+    """The run after which its `host.read` ops read memory; None if they read in their place."""
     accesses: Accesses
     problem: Problem | None
-    """The beliefs that stand in for accesses where the program has no ops."""
+    """If the program has no ops, the beliefs that are used instead of accesses."""
 
     @property
     def alike(self) -> tuple[int, int, frozenset[int]]:
-        """Runs of equal `alike` have the same accesses at the same addresses."""
+        """A key; runs with equal keys have the same accesses at the same addresses."""
         return self.plan_index, self.program_index, self.skip
 
     @property
     def unit(self) -> int:
-        """Units of memory to a byte (`TrialDocument.unit`)."""
+        """Units of memory in one byte (`TrialDocument.unit`)."""
         return self.accesses.extents.unit
 
     def record(self, kind: str, *, op: int | None, **fields: Any) -> Violation:
-        """Return a record of something this run does."""
+        """Return a violation at op `op` of this run."""
         about = {"program": self.program_index, "plan": self.plan_index, "run": self.index, "step": op, "op": op}
         return Violation(kind=kind, **{**about, **fields})
 
 
 class TrialDocument:
-    """A document with its runs, and the accesses of each made once."""
+    """A document with its runs; the accesses of each run are computed once."""
 
     def __init__(
         self, document: Document, selector: Selector, kinds: KindsTable | None = None, work: int | None = None
     ) -> None:
         self.document = document
         self.work = Work(work)
-        """For reads."""
+        """Steps for suspect reads (`s_dataflow`)."""
         self.tag_work = Work(None if work is None else work // 4, self.work.unexamined)
-        """For what buffers hold (`s_tags`)."""
+        """Steps for comparing tags of buffers (`s_tags`)."""
         self.write_work = Work(None if work is None else work // 2, self.work.unexamined)
-        """For results of one op that lie near each other (`s_writes`)."""
+        """Steps for results of one op that lie near each other (`s_writes`)."""
         self.selector = selector
         self.kinds = kinds
         self.unit = _unit(document)
-        """Bits of a byte where some value holds a byte in part, else 1: all addresses are in units
-        of so many to a byte.
+        """Units of memory in one byte: 8 if some value covers a byte in part, else 1. All addresses
+        are in these units.
         """
         self._contracts: dict[int, Contract] = {}
         self.joined = document.session is not None
-        """Whether memory is kept from run to run."""
+        """Whether there is a session, so that memory is kept from run to run."""
         self._extents: dict[int, Extents] = {}
         self._accesses: dict[tuple[int, frozenset[int]], Accesses] = {}
         self._touches: dict[tuple[int, int, frozenset[int]], Touches] = {}
@@ -163,8 +162,8 @@ class TrialDocument:
         return self._accesses[key]
 
     def permissible(self, accesses: Accesses) -> Sharing:
-        """Return the pairs of a program that could lie at one address, those of a `same` where some
-        problem believes them.
+        """Return the pairs of a program that may lie at one address under some plan; pairs that a
+        `same` joins only if some problem believes them.
         """
         if id(accesses) not in self._permissible:
             believed = [one.may_share for one in self.document.problems if one.program is accesses.program]
@@ -173,34 +172,34 @@ class TrialDocument:
         return self._permissible[id(accesses)]
 
     def hand_overs(self, accesses: Accesses) -> HandOvers:
-        """Return when buffers live and by which accesses they can be handed over."""
+        """Return the live segments of buffers and the accesses by which they can be handed over."""
         if id(accesses) not in self._hand_overs:
             self._hand_overs[id(accesses)] = HandOvers(accesses)
         return self._hand_overs[id(accesses)]
 
     def program_index(self, program: Program) -> int:
-        """Return the place of a program in the document."""
+        """Return the index of a program in the document."""
         return self._programs[id(program)]
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """Return what `make` makes, made once for each key."""
+        """Return the result of `make`, which is called once for each key."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
 
     def group(self, trial: Trial) -> list[Trial]:
-        """Return the runs that share the memory of a run."""
+        """Return all runs over the memory of a run."""
         return self.trials if self.joined else [trial]
 
     def touches(self, trial: Trial) -> Touches:
-        """Return where results lie on operands in a run, as planned."""
+        """Return the pairs of operand and result that share bytes in a run, as planned."""
         if trial.alike not in self._touches:
             self._touches[trial.alike] = as_planned(trial.accesses, trial.plan)
         return self._touches[trial.alike]
 
 
 class Findings:
-    """What a document's checks found: exact counts, and of each kind the first `limit`."""
+    """The findings of a document's checks: counts, and the first `limit` records of each kind."""
 
     def __init__(self, limit: int, *, strict: bool = False, warned: bool = True) -> None:
         self.limit = limit
@@ -225,8 +224,8 @@ class Findings:
             self.counts[kind] += len(defects)
 
     def more(self, kind: str, count: int) -> None:
-        """Count at least so many defects beyond those that were looked at one by one: the count is
-        now a lower bound.
+        """Count `count` further defects that were not reported one by one. There may be more, so
+        the count becomes a lower bound.
         """
         self.counts[kind] += count
         self.bounded = True
@@ -236,7 +235,7 @@ class Findings:
         return max(self.limit - self.counts[kind], 0) if self.warned or self.severity(kind) == "violation" else 0
 
     def severity(self, kind: str) -> str:
-        """Return `violation`, or `warning` of what nobody knows where the judge is not strict."""
+        """Return `violation` or `warning`; a strict judge calls `AssumedInPlace` a violation."""
         return "violation" if self.strict and kind == "AssumedInPlace" else KINDS[kind][0]
 
     def count(self, severity: str) -> int:
@@ -244,15 +243,15 @@ class Findings:
         return sum(count for kind, count in self.counts.items() if self.severity(kind) == severity)
 
     def listed(self, severity: str, *, of_each_kind: bool = False) -> tuple[Violation, ...]:
-        """Return the first `limit` records of one severity, or of each of its kinds, in order of
-        (run, step, kind), nulls first.
+        """Return the first `limit` records of one severity, or with `of_each_kind` of each of its
+        kinds, in order of (run, step, kind), nulls first.
         """
         chosen = in_order(record for record in self.records if self.severity(record.kind) == severity)
         return chosen if of_each_kind else chosen[: self.limit]
 
 
 def _unit(document: Document) -> int:
-    """Return 8 where a value holds a byte in part, else 1; ModelError if addresses overflow."""
+    """Return 8 if a value covers a byte in part, else 1; raise ModelError if addresses overflow."""
     if not any(program.values.ragged.any() for program in document.programs if program.values.packed.any()):
         return 1
     reach = [
@@ -268,7 +267,7 @@ def _unit(document: Document) -> int:
 
 
 def _waits(document: Document) -> list[int] | None:
-    """Return the runs that each run waits for, as bits; None where each waits for all before it.
+    """Return the runs that each run waits for, as bits; None if each waits for all before it.
 
     Raises ModelError where more runs overlap than are supported.
     """
@@ -289,8 +288,8 @@ def _indices(items: Sequence[object]) -> dict[int, int]:
 
 
 def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> Problem | None:
-    """Return the beliefs a program without ops is judged by: the plan's own if they are about it,
-    or the first that are.
+    """Return the problem by which a program without ops is judged: the plan's own if it is about
+    the program, else the first problem that is.
     """
     if len(program.ops):
         return None

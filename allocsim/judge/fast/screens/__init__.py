@@ -1,13 +1,13 @@
-"""What speeds the judge up: compiled passes that say where its checks have to look.
+"""Screens that speed the judge up: compiled passes that select the rows its checks must examine.
 
     reads        reads that may find other bytes than they must, of a whole session
     rectangles   buffers that may lie over each other while both live
     late         accesses of several streams that may race
 
-A screen selects. It may point at too much and never at too little, and it says nothing of what is
-wrong: every record, and every "clean" of `check(document, plain=True)`, is the checks' own.
-The judge is handed `COMPILED` and asks it in `selector`. Importing any of these modules imports
-numba, so each is imported when a large document asks for it.
+A screen only selects: it may select too many rows, never too few, and it reports no defect. The
+plain checks make every record, and `check(document, plain=True)` uses no screen. The judge gets
+`COMPILED` and calls it in `selector`. Importing any of these modules imports numba, so each is
+imported only when a large document needs it.
 
 What this package does not see: kinds of violation, and records.
 """
@@ -21,7 +21,7 @@ from allocsim.model.layout import Int64s
 
 
 class _Compiled:
-    """The screens of this folder; what each returns is said by the protocol `Screens`."""
+    """The screens of this folder; the protocol `Screens` says what each method returns."""
 
     def reads(self, runs: Runs) -> list[Int64s] | None:
         from allocsim.judge.fast.screens.reads import reads_to_look_at

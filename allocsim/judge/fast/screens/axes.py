@@ -1,12 +1,12 @@
-"""Compiled inner loops of the judge: who wrote every address last, and questions asked of that in
-one pass.
+"""Compiled inner loops of the judge: they keep the last writer of every address and select, in one
+pass, the reads that may find other bytes.
 
-Two kernels, each a *screen*: it says that nothing is wrong, or where to look. What is wrong, and in
-which words, is for the plain code to say, which sees the same rows: so a screen may point at too
-much, never at too little.
+There are two kernels, each a *screen*: it selects the reads that the plain code must compare. It
+may select too many reads, never too few; the plain code decides whether a read has a defect and
+makes the record.
 
-    stray_apart       reads that may find, with every buffer apart, other than what this run wrote for them
-    stray_planned     reads that may find, as planned, what another buffer left there
+    stray_apart       reads that may find, with every buffer apart, other bytes than this run wrote for them
+    stray_planned     reads that may find, as planned, bytes that another buffer's write left there
 
 An *axis* is one address space as segments of equal owner, in order. `heads[p]` and `chunk[p]` are,
 for each place of a chunk in that order, its first start and its number; chunk `c` holds
@@ -15,8 +15,8 @@ for each place of a chunk in that order, its first start and its number; chunk `
 than half a chunk, so an axis of n segments needs at most `4 n / ROOM + 2` chunks. A write costs
 O(log n + ROOM + segments dropped + moves of places, n / ROOM at a time).
 
-Addresses are int64. `end_at` saturates at `TOP`, above all that a model can name, and no start lies
-there: nothing wraps.
+Addresses are int64. `end_at` saturates at `TOP`, above every address of a model, and no start lies
+there, so that no sum wraps.
 
 What this module does not see: buffers, values and ops. They are numbers here.
 """
@@ -29,14 +29,14 @@ from allocsim.judge.fast.screens.compiling import compiled
 from allocsim.model.layout import Int64s
 
 ROOM: Final = 64
-"""OwnerAxis of a chunk."""
+"""Most segments of a chunk."""
 
 FLOOR: Final = -(1 << 63)
 TOP: Final = (1 << 63) - 1
 NEVER: Final = -1
 CONTENT: Final = -2
-"""Owners that no write has: bytes nobody wrote, and bytes that hold what was laid before the first
-run.
+"""Owners that are no write: `NEVER` of bytes without a write, `CONTENT` of bytes with content from
+before the first run.
 """
 
 Axis = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
@@ -44,9 +44,9 @@ Axis = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
 
 
 def axis_for(segments: int) -> Axis:
-    """Return an axis with room for so many segments.
+    """Return an axis with room for `segments` segments.
 
-    Memory is taken as it is touched: 64 bytes a segment at most.
+    Memory is taken as it is touched, at most 64 bytes a segment.
     """
     chunks = 4 * segments // ROOM + 4
     columns = [np.empty(shape, dtype=np.int64) for shape in (chunks, chunks, chunks, (chunks, ROOM), (chunks, ROOM))]
@@ -70,7 +70,7 @@ def clear(axis: Axis, owner: int) -> None:
 
 @compiled
 def seek(axis: Axis, address: int) -> tuple[int, int]:
-    """Return place of the chunk, and number in it, of the segment that holds an address."""
+    """Return the segment of an address: the place of its chunk, and its number in the chunk."""
     heads, chunk, sizes, starts, _, _, counts = axis
     place, left = 0, counts[0]
     while left > 1:
@@ -88,7 +88,7 @@ def seek(axis: Axis, address: int) -> tuple[int, int]:
 
 @compiled
 def end_of_segment(axis: Axis, place: int, at: int) -> int:
-    """Return where a segment ends."""
+    """Return the end address of a segment, `TOP` for the last one."""
     heads, chunk, sizes, starts, _, _, counts = axis
     held = chunk[place]
     if at + 1 < sizes[held]:
@@ -98,7 +98,7 @@ def end_of_segment(axis: Axis, place: int, at: int) -> int:
 
 @compiled
 def slide(row: Int64s, size: int, first: int, by: int) -> None:
-    """Move `row[first:size]` by so many places."""
+    """Move `row[first:size]` by `by` places."""
     if by > 0:
         for at in range(size - 1, first - 1, -1):
             row[at + by] = row[at]
@@ -125,7 +125,7 @@ def split(axis: Axis, place: int) -> None:
 
 @compiled
 def drop(axis: Axis, first: int, last: int) -> None:
-    """Take the chunks at places `first` up to `last` out."""
+    """Remove the chunks at places `[first, last)`."""
     heads, chunk, _, _, _, spare, counts = axis
     if first >= last:
         return
@@ -139,8 +139,8 @@ def drop(axis: Axis, first: int, last: int) -> None:
 
 @compiled
 def mend(axis: Axis, place: int) -> None:
-    """Join a chunk with the next where both fit in half of one, or cut it where the next write may
-    not fit.
+    """Join a chunk with the next one if both fit in half a chunk; cut it in two if the next write
+    may not fit.
     """
     _, chunk, sizes, starts, owners, _, counts = axis
     if place < 0 or place >= counts[0]:
@@ -224,7 +224,7 @@ def paint(axis: Axis, low: int, high: int, owner: int) -> None:
 
 @compiled
 def held_by(axis: Axis, low: int, high: int) -> int:
-    """Return the owner of the segment that holds all of `[low, high)`, `FLOOR` if none does."""
+    """Return the owner of the segment that contains `[low, high)`, `FLOOR` if no segment does."""
     place, at = seek(axis, low)
     return int(axis[4][axis[1][place], at]) if end_of_segment(axis, place, at) >= high else FLOOR
 
@@ -242,8 +242,8 @@ Columns = tuple[Any, ...]
 def stray_apart(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, buffers: Columns, holes: Columns, values: int, axes: Columns, found: Columns
 ) -> int:
-    """Note the reads that may find, with every buffer apart, other than their own value or bytes of
-    this run; return how many.
+    """Note the reads that may find, with every buffer apart, other bytes than their own value's or
+    this run's; return how many.
 
     Args:
         chains: key (buffer), run, and the stretch [begin, end) of `order` with the accesses of that
@@ -252,9 +252,9 @@ def stray_apart(  # noqa: PLR0917 - columns
             or -1, made by an op.
         buffers: persistent, and the reach [low, high) of all accesses.
         holes: CSR of byte runs within the buffer.
-        values: how many numbers of values there are.
-        axes: two, with room for the largest buffer: value and run that wrote last.
-        found: run and access noted. What there is no room for is counted.
+        values: number of values of all programs.
+        axes: two, with room for the largest buffer: the value, and the run, that wrote last.
+        found: run and access of each noted read. Reads without room in it are only counted.
     """
     key, runs, begin, end, order = chains
     write, number, low, high, hole, made = facts
@@ -317,9 +317,9 @@ def stray_planned(  # noqa: PLR0917 - columns
 
     Return how many.
 
-    A key is a buffer for as long as it stays at one place. Whatever writes a byte of a buffer apart
-    writes it here too, so bytes whose last writer here was of the key are those of the last writer
-    apart.
+    A key is a buffer for as long as it stays at one place. Each write to a byte of a buffer apart
+    also writes the byte's planned place. So if the last planned writer of a byte has the right key,
+    it is the last writer apart, too.
 
     Args:
         chains: as in `stray_apart`, by address space.
@@ -327,7 +327,7 @@ def stray_planned(  # noqa: PLR0917 - columns
             buffer.
         keys: CSR of the key of each buffer, by run.
         holes: CSR of byte runs within the buffer.
-        content: space, low, high and key of what is laid before the first run, in order of space.
+        content: space, low, high and key of the content from before the first run, by space.
         axis: with room for the largest space.
         found: as in `stray_apart`.
     """
@@ -372,8 +372,8 @@ def grouped(key: Int64s, keys: int) -> tuple[Int64s, Int64s]:
 
 @compiled
 def sort_by(key: Int64s, starts: Int64s, rows: Int64s) -> None:
-    """Fill `rows` with the rows of each key, in order, and `starts`, all 0 and two more than there
-    are keys, with where each key's begin.
+    """Fill `rows` with the rows of each key, in order of the keys, and `starts` with the place
+    where each key's rows begin; `starts` has two entries more than there are keys, all 0 before.
     """
     for row in range(len(key)):
         starts[key[row] + 2] += 1

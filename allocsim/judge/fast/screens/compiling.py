@@ -1,10 +1,10 @@
-"""How the judge's inner loops are compiled: at their first call, the machine code kept beside the
-source or in the user's cache.
+"""Compiles the judge's inner loops at their first call; the machine code is kept beside the source
+or in the user's cache.
 
-Importing this module imports numba (0.3 s), so it is imported where a large input asks for it. All
-compiled functions that call each other stand in one file, for that is what the cache looks at.
+Importing this module imports numba (0.3 s), so it is imported only when a large input needs it. All
+compiled functions that call each other stand in one file, because the cache checks one file only.
 
-What this module does not see: what is compiled.
+What this module does not see: the functions it compiles.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ _njit: Any = numba.njit
 def compiled(function: Function) -> Function:
     """Compile a function at its first call.
 
-    It makes no array, and division is numpy's: nothing is raised.
+    The function must make no array; its division is numpy's, which raises nothing.
 
-    References are not counted: the caller holds every array. Counting them, wherever one is handed
-    on, took four fifths of the time.
+    References to arrays are not counted, for the caller holds every array: counting them at every
+    call took four fifths of the time.
     """
     try:
         fast: Function = _njit(cache=True, error_model="numpy", _nrt=False)(function)

@@ -1,8 +1,8 @@
-"""Which accesses of several streams may race: `allocsim.judge.fast.h_clocks.sweep`, compiled.
+"""Finds accesses of several streams that may race: `allocsim.judge.fast.h_clocks.sweep`, compiled.
 
-What it notes is what the plain function notes; it is the same source.
+It finds the same accesses as the plain function, for it is the same source.
 
-What this module does not see: what an access is late against (`allocsim.judge.fast.h_pairs`).
+What this module does not see: the earlier access of each race (`allocsim.judge.fast.h_pairs`).
 """
 
 from allocsim.judge.fast import h_clocks

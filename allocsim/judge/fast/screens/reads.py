@@ -1,23 +1,23 @@
-"""Which reads of a memory need a look: the compiled screen before `dataflow`.
+"""The compiled screen of `s_dataflow`: it selects the reads of a memory that must be compared.
 
-The screen replays the same scripts as `dataflow`, without witnesses, and points at every read that
-may be wrong; the others are right. It may point at reads that turn out to be right. Where it points
-at a read of a `same`, all reads are to be looked at. What it asks is narrower than what `dataflow`
-tells, so each question is one lookup in an axis whose neighbours of one owner are joined, and a
-read of a million pieces costs no more than a read of one:
+The screen replays the same scripts as `s_dataflow`, without witnesses, and selects every read that
+may be wrong; the others are right. A selected read may turn out to be right. If it selects a read
+of a `same`, all reads must be compared. Its questions need no witness, so each is one lookup in an
+axis whose neighbours of one owner are joined: a read of a million pieces costs no more than a read
+of one piece:
 
-    apart      a value made by an op: was it the last to write each of its bytes? Others: does each byte date from this run?
-    planned    was each byte written last, here, for this buffer? Apart such bytes have the same last writer, for whatever writes a
-               byte of a buffer apart writes it here as well, as long as the buffer stays where it
-               is
+    apart      for a value made by an op: did this op write each of its bytes last? For others: did this run write each byte last?
+    planned    was the last write to each byte, at its planned place, a write to this buffer? Then it is the last writer apart, too, for
+               each write to a byte of a buffer apart also writes its planned place, as long as the
+               buffer stays at one place
 
-Apart every buffer is on its own, planned every address space, so accesses are looked at buffer by
-buffer and space by space (`_Chains`), through all runs in order: a small axis stays in the
-processor's cache.
+Apart, buffers do not affect each other, and planned, address spaces do not. So accesses are taken
+buffer by buffer and space by space (`_Chains`), through all runs in order, and a small axis stays
+in the processor's cache.
 
 Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading
-machine code takes as long as some ten thousand reads in plain Python: `pays` says from when on it
-is worth it, for one document or for many small ones in turn.
+machine code takes as long as some ten thousand reads in plain Python: `pays` decides when it is
+worth it, for one document or for many small ones in turn.
 
 What this module does not see: witnesses, and kinds of defect.
 """
@@ -39,24 +39,24 @@ from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 COMPILE_FROM: Final = 200_000
-"""Accesses, their byte runs, and pieces of buffers to read, from which the screen pays, in one
-document or in all that this process has judged.
+"""Sum of accesses, their byte runs, and pieces of buffers to read, from which the screen pays, in
+one document or in all documents that this process has judged.
 """
 
 SMALL: Final = 1_000
-"""The same, below which a look at every read is quicker than machine code that is there."""
+"""The same sum, below which comparing every read is quicker even if the code is loaded."""
 
 _done: Final = [0.0]
-"""What this process has looked at without the screen."""
+"""The same sum over all documents that this process has judged so far."""
 
 ROOM: Final = 1 << 22
-"""Reads the screen notes; where there are more, all are looked at."""
+"""Most reads that the screen notes; if there are more, all reads are compared."""
 
 UNSEEN: Final = -9
 
 
 def pays(runs: Runs) -> bool:
-    """Return whether the screen is quicker than a look at every read."""
+    """Return whether the screen is quicker than comparing every read."""
     times = np.bincount(runs.follows, minlength=len(runs.scripts))
     reach_low, reach_high = runs.identities.reach
     work = 0.0
@@ -76,7 +76,7 @@ def pays(runs: Runs) -> bool:
 def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     """Return, for each run, the rows of its script that are reads which may be wrong.
 
-    The answer is None where all are to be looked at.
+    The answer is None if all reads are to be compared.
     """
     if not (runs.identities.ordered and pays(runs)):
         return None
@@ -106,15 +106,15 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
     run, row = (np.concatenate(column) for column in zip(*noted, strict=True))
     row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
     if np.any(facts.hands_on[row + facts.begins[np.array(runs.follows, dtype=np.int64)[run]]]):
-        return None  # what a `same` hands on may be wrong, and whoever reads it then
+        return None  # a `same` may copy wrong content, and then all later readers are suspect
     order = np.argsort(run, kind="stable")
     ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
     return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
 
 
 def _hands_on_nothing(trial: Trial) -> bool:
-    """Whether a `same` reads a value that reaches outside its buffer: what it finds there, nobody
-    wrote, and its result holds as little.
+    """Return whether a `same` reads a value that reaches outside its buffer: the bytes there have
+    no write, and so neither have the bytes of the result.
     """
     program, extents = trial.program, trial.accesses.extents
     if not program.same_ops.any():
@@ -124,8 +124,8 @@ def _hands_on_nothing(trial: Trial) -> bool:
 
 
 def _rests_under_itself(trial: Trial) -> bool:
-    """Whether a `same` has two results in one buffer and leaves one where its operand lies: the
-    other may take those bytes, and both have one key.
+    """Return whether a `same` has two results in one buffer and leaves one where its operand lies:
+    the other may overwrite those bytes, and both have one key.
     """
     rests, ops = sorted(at_rest(trial)), trial.program.ops
     if not rests:
@@ -138,15 +138,15 @@ def _rests_under_itself(trial: Trial) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """The rows of all scripts, one behind the other."""
+    """The rows of all scripts, one script after the other."""
 
     begins: Int64s
-    """int64 (scripts,): the first row of each."""
+    """int64 (scripts,): the first row of each script."""
     hands_on: Bools
-    """Whether a `same` reads or writes here."""
+    """bool (rows,): whether the access is of a `same`."""
     write: Bools
     number: Int64s
-    """Of the value, over all programs."""
+    """int64 (rows,): number of the value, over all programs."""
     values: int
     low: Int64s
     high: Int64s
@@ -162,7 +162,7 @@ class _Facts:
 
     @classmethod
     def of(cls, runs: Runs) -> "_Facts":
-        """Gather the rows, with values and holes of several programs numbered on."""
+        """Gather the rows; values and holes are numbered through all programs."""
         first_value: dict[int, int] = {}
         first_hole: dict[int, int] = {}
         starts, low, high = [np.zeros(1, dtype=np.int64)], [], []
@@ -201,18 +201,18 @@ class _Facts:
 
 
 def joined(columns: Sequence[Any]) -> Any:
-    """Return columns one behind the other; a single one as it is."""
+    """Return columns concatenated; a single column is returned itself."""
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chains:
-    """Rows by key (buffer or space), of each key by run, of each run in order."""
+    """Rows sorted by key (buffer or space), then by run, then in order."""
 
     columns: tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
-    """key, run, and the stretch [begin, end) of the fifth column, rows."""
+    """key, run, begin and end of each chain's stretch of the fifth column, which holds rows."""
     segments: int
-    """Room an axis needs for any of the keys."""
+    """Most segments that an axis needs for any key."""
 
     @classmethod
     def of(
@@ -251,17 +251,17 @@ class _Chains:
 
 
 def _by_buffer(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the place of each row's buffer among those of the script, these, and the rows."""
+    """Return each row's index into the keys, the keys (identities of buffers), and the rows."""
     script = runs.scripts[number]
     return script.buffer, script.buffers, np.arange(len(script))
 
 
 def _by_space(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the place of each row's address space among those of the script, these, and the rows
-    in the order in which they take effect as planned.
+    """Return each row's index into the keys, the keys (address spaces), and the rows in the order
+    in which they take effect as planned.
 
-    A result that a `same` leaves where its operand lies is not written: its bytes are there before
-    any other result of the `same` is, and what takes them then takes them from it too.
+    A result that a `same` leaves where its operand lies is not written: its bytes are in place
+    before the `same` writes any other result, and such a write may overwrite them.
     """
     script, trial = runs.scripts[number], runs.identities.trials[runs.follows.index(number)]
     spaces = distinct(script.places[0])
@@ -275,7 +275,7 @@ def _by_space(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Return what is laid before the first run, in order of space: space, low and high address,
+    """Return the content from before the first run, in order of space: space, low and high address,
     key.
     """
     identities = runs.identities
@@ -293,12 +293,12 @@ def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
 
 
 def _aliases(runs: Runs, follows: int) -> Int64s:
-    """Return for each buffer of a script the one whose bytes it has by a `same` between values at
-    one address, else itself.
+    """Return for each buffer of a script the buffer whose bytes it has by a `same` between values
+    at one address, else itself.
 
-    Both are written once in the run, whole, and only read whole, so what lies there is right for
-    the one as long as it is for the other. The `same` itself writes nothing, so its result counts
-    from before its other results on (`_by_space`): one that lies over it spoils both.
+    Both are written once in the run, whole, and only read whole, so the bytes there are right for
+    both or for neither. The `same` itself writes nothing, so its result counts as written before
+    its other results (`_by_space`): if one of these lies over it, it overwrites both.
     """
     script = runs.scripts[follows]
     alias = np.arange(len(script.buffers))
@@ -319,10 +319,10 @@ def _aliases(runs: Runs, follows: int) -> Int64s:
 
 
 def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
-    """Return CSR of a key for each buffer, by run: a number of its own for each stretch of runs in
-    which a buffer stays where it is.
+    """Return CSR of a key for each buffer, by run: a buffer has a new key whenever its place
+    changes from one run to the next.
 
-    The first key of a buffer is its identity, so that content has it too.
+    The first key of a buffer is its identity, so that initial content has it, too.
     """
     count = runs.identities.count
     key, space, base = np.arange(count), np.full(count, UNSEEN, dtype=np.int64), np.zeros(count, dtype=np.int64)

@@ -1,20 +1,21 @@
-"""Which rectangles of time and address share a point, for many of them: a compiled sweep over time.
+"""Finds the rectangles of time and address that share a point, among many: a compiled sweep over
+time.
 
     met(start, stop, low, high, cap=...)    pairs of rows of `[start, stop) x [low, high)` that meet, and whether there are more
 
-Rows come in order of start. Those that live are leaves of a tree, in order of `low`, `FLOOR` where
-none lives; a node holds the highest `high` below it. A newcomer meets those whose `low` is below
-its `high` and whose `high` is above its `low`: of the leaves before a place, those above a bound.
-Each is found in O(log rows). One that is found and has died since is taken out, so it is found
-once: nothing is done about a row only because its life ends.
+Rows come in order of start. The rows that live now are leaves of a tree, in order of `low`; a leaf
+without a live row is `FLOOR`. A node holds the highest `high` below it. A newcomer meets the rows
+whose `low` is below its `high` and whose `high` is above its `low`: among the leaves before a
+place, those above a bound. Each is found in O(log rows). A row that is found after its end is
+removed, so it is found only once more; the end of a row by itself costs nothing.
 
-The tree holds a stretch of newcomers at a time and whatever lives when the stretch begins. A
-stretch is as long as these are many, so that each row is carried on to another O(1) times for each
-newcomer, and at least `STRETCH`, so that a tree of few stays in the processor's cache.
+The tree holds a stretch of newcomers, and the rows that live when the stretch begins. A stretch has
+as many newcomers as there are such rows, so that carrying rows on costs O(1) for each newcomer. It
+has at least `STRETCH` newcomers, so that a small tree stays in the processor's cache.
 
 Complexity: O(n log n + pairs listed) time, O(n + cap) memory.
 
-What this module does not see: buffers, ops, plans. `intervals.conflicts` says the same of few rows
+What this module does not see: buffers, ops, plans. `intervals.conflicts` does the same for few rows
 without machine code.
 """
 
@@ -27,7 +28,7 @@ from allocsim.judge.fast.screens.compiling import compiled
 from allocsim.model.layout import Int64s
 
 STRETCH: Final = 1 << 14
-"""Newcomers of a stretch, at least."""
+"""Least number of newcomers of a stretch."""
 
 FAN: Final = 8
 """Children of a node: a line of the processor's cache."""
@@ -38,9 +39,9 @@ FLOOR: Final = -(1 << 63)
 
 def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> tuple[Int64s, Int64s, bool]:
     """Return left and right rows of the pairs that share a point, in order of the start of the
-    right one, and whether more than `cap` do.
+    right row, and whether there are more than `cap` pairs.
 
-    No rectangle is empty. The left one starts first; of two that start together it is the lower
+    No rectangle may be empty. The left row starts first; if both start together, it is the lower
     row. At most `cap` pairs are listed.
     """
     count = len(start)
@@ -63,9 +64,9 @@ def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> 
 
 
 def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s, Int64s, int]:
-    """Return the pairs among some rows of which the first, those `carried`, were compared before.
+    """Return the pairs that have a newcomer; the first `carried` rows were compared before.
 
-    And how many, `room` + 1 if more.
+    The third result is the number of pairs, `room + 1` if there are more than `room`.
     """
     start, stop, low, high = columns
     by_low = np.argsort(low)
@@ -83,8 +84,8 @@ def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s
 
 
 def _tree(leaves: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the nodes of a tree, level by level from the leaves up to one root, each padded to
-    whole families, and where each begins.
+    """Return the nodes of a tree, level by level from the leaves up to one root, and the start of
+    each level; a level is padded to a multiple of `FAN` nodes.
     """
     rows, nodes = [], leaves
     while True:
@@ -153,18 +154,18 @@ def meetings(  # noqa: PLR0917 - columns
     left: Int64s,
     right: Int64s,
 ) -> int:
-    """Note the pairs of a newcomer and what lives when it starts.
+    """Note the pairs of a newcomer and a row that lives when it starts.
 
-    Return how many there are, one more than there is room for if more.
+    Return the number of pairs, at most one more than there is room for.
 
     Args:
         newcomers: start, low, high, leaf, and how many leaves have a `low` below its `high`; in
             order of start.
-        stop: of the row of each leaf.
-        tree: with what lives before the first newcomer.
-        levels: where each level of the tree begins.
-        left: leaf noted.
-        right: newcomer noted.
+        stop: the stop of the row of each leaf.
+        tree: nodes with the rows that live before the first newcomer.
+        levels: the start of each level of the tree.
+        left: filled with the leaf of each pair.
+        right: filled with the newcomer of each pair.
     """
     starts, lows, highs, leaves, reach = newcomers
     count = 0
