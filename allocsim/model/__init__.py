@@ -1,4 +1,4 @@
-"""The nouns: program, problem, plan, run, document. Everything in this project speaks them.
+"""The data model: program, problem, plan, run, document. All other packages work on these.
 
 Conventions
 -----------
@@ -6,17 +6,17 @@ Conventions
   `[start, stop)` ranges of steps.
 * Space is bytes. Ranges of bytes are half-open; offsets count from the start of an arena (slots) or
   of a buffer (values).
-* Identity is a dense index into a table; names are for people, may repeat, and mean nothing to any
-  check (except that persistent buffers of several programs are one buffer where their names are
-  equal).
-* Columns, not objects: a program is tables of numpy arrays (`allocsim.model.tables`, whose nouns
-  are this module's too).
+* Identity is a dense index into a table. Names are for people and may repeat; checks ignore them,
+  with one exception: persistent buffers of several programs are one buffer if their names are
+  equal.
+* Columns, not objects: a program is tables of numpy arrays (`allocsim.model.tables`, whose names
+  this module exports, too).
 
 Invariants
 ----------
-Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises
-`ModelError`; an instance that exists is well-formed. What can be *wrong* about a well-formed
-program or plan is a defect, and found by `allocsim.judge`.
+A constructor checks everything that the judge later relies on (`allocsim.model.wellformed`) and
+raises `ModelError`; an instance that exists is well-formed. A well-formed program or plan may still
+have defects, which `allocsim.judge` finds.
 
 Each module imports only those before it:
 

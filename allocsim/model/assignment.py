@@ -1,9 +1,9 @@
 """The plan: the answer to a problem, a slot for each buffer of a program.
 
-Offsets count bytes from the start of an arena. Construction checks that every buffer has one entry
-and that indices exist, and raises `ModelError` with the place as a document spells it.
+Offsets count bytes from the start of an arena. The constructor checks that every buffer has one
+entry and that indices exist, and raises `ModelError` with the place as a document spells it.
 
-What this module does not see: how a plan was made, and whether it is any good. `allocsim.judge`
+What this module does not see: how a plan was made, and whether it is sound. `allocsim.judge`
 decides that.
 """
 
@@ -24,10 +24,10 @@ from allocsim.model.layout import LIMIT, Int64s
 from allocsim.model.tables import Bools, Int32s, Meta, freeze
 
 OWN: Final = -1
-"""Arena of a slot in memory of its own, outside all arenas."""
+"""The arena of a buffer with memory of its own, outside all arenas."""
 
 UNPLACED: Final = -2
-"""Arena of a buffer the plan gives no slot."""
+"""The arena of a buffer to which the plan gives no slot."""
 
 
 class Event(IntEnum):
@@ -43,15 +43,15 @@ class Plan:
 
     program: Program
     problem: Problem | None = None
-    """The belief it was made from, where that is known."""
+    """The belief from which the plan was made, if it is known."""
     source: str = ""
-    """Who made it, for people."""
+    """The planner's name, for people."""
     arena: Int32s
-    """Arena of each slot, or `OWN`, or `UNPLACED`."""
+    """Index of each slot's arena, or `OWN`, or `UNPLACED`."""
     offset: Int64s
     nbytes: Int64s
     events: Int64s = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
-    """(n, 3): step, `Event`, buffer: what the planner did, in order."""
+    """(n, 3): step, `Event`, buffer: the planner's allocations and frees, in order."""
     meta: Meta = field(default_factory=dict)
     slot_meta: Mapping[int, Meta] = field(default_factory=dict)
     """`meta` of the slots that carry one, by buffer."""
@@ -64,11 +64,11 @@ class Plan:
         return f"Plan({self.program!r}, {self.source!r}, {self.peak_bytes} bytes)"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
-        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        """Print the plan in one line, for IPython and Hypothesis."""
         printer.text(repr(self))
 
     def _repr_html_(self) -> str:
-        """Be shown by a notebook as its slots, the first of many."""
+        """Return a table of the first slots, which a notebook shows."""
         arenas = {OWN: "own memory", UNPLACED: "no slot"} | dict(enumerate(a.name for a in self.program.arenas))
         columns = (self.arena.tolist(), self.offset.tolist(), self.nbytes.tolist(), self.program.buffers.names)
         rows = (
@@ -94,7 +94,7 @@ def highest(program: Program, arena: Int32s | Int64s, offset: Int64s, nbytes: In
 
 
 def ends_of(program: Program, arena: Int32s | Int64s, offset: Int64s, nbytes: Int64s) -> list[int]:
-    """Return for each arena the highest end of any slot in it, 0 where none ends higher. O(slots +
+    """Return for each arena the highest end of its slots, at least 0, in bytes. O(slots +
     arenas).
     """
     last = offset + (nbytes - 1)  # the end itself may be 2^63, one too many for 64 bits

@@ -1,8 +1,8 @@
 """The problem: what a planner believes of a program, the input of a placement.
 
 Lifetimes are half-open ranges `[start, stop)` of steps; every column has an entry for each buffer
-of the program. Construction checks that columns and indices fit and raises `ModelError` with the
-place as a document spells it.
+of the program. The constructor checks that columns and indices fit, and raises `ModelError` with
+the place as a document spells it.
 
 What this module does not see: whether a belief is true. `allocsim.judge` compares it with the
 program.
@@ -21,7 +21,7 @@ from allocsim.model.layout import LIMIT, Int64s
 from allocsim.model.tables import Bools, Int32s, Meta, freeze
 
 STATABLE: Final = frozenset({"start", "stop", "nbytes", "own", "may_share"})
-"""The lists of a problem whose absence says something else than an empty or a default one."""
+"""The lists of a problem for which a list left out differs from an empty or default list."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -30,8 +30,8 @@ class Problem:
 
     Every column has an entry for each buffer.
 
-    Only `program` need be given; the defaults are those of a document (docs/format.md), lifetimes
-    default to the whole program.
+    `Problem.of` needs only `program`; the defaults are those of a document (docs/format.md), and
+    lifetimes default to the whole program.
     """
 
     program: Program
@@ -45,17 +45,17 @@ class Problem:
     own: Bools
     """Buffers kept in memory of their own, outside all arenas."""
     fixed: Mapping[int, int] = field(default_factory=dict)
-    """Buffer -> offset that is already decided."""
+    """Buffer -> the offset at which it must be placed."""
     order: Int32s
-    """A permutation of the buffers: the order in which a planner that cares places them."""
+    """A permutation of the buffers: the order in which a planner may place them."""
     may_share: Int32s
     """(n, 2): believed pairs (donor, recipient), for each recipient in order of preference."""
     gaps: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Buffer -> half-open ranges of steps in which its bytes need not survive."""
     stated: frozenset[str] = STATABLE
-    """Which of the lists in `STATABLE` its author gave; the others hold the defaults. A list that
-    differs from its default is always stated. Who plans or judges a program by the problem takes
-    both alike; a plan is held only to what was stated.
+    """The lists in `STATABLE` that the author gave; the others hold defaults. A list that differs
+    from its default is always stated. Planners and belief checks use stated lists and defaults
+    alike; a plan must keep only stated lists.
     """
     meta: Meta = field(default_factory=dict)
 
@@ -70,12 +70,12 @@ class Problem:
         return f"Problem({self.program!r}, {int(self.pinned.sum())} pinned, {len(self.may_share)} pairs)"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
-        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        """Print the problem in one line, for IPython and Hypothesis."""
         printer.text(repr(self))
 
     @classmethod
     def of(cls, program: Program, **columns: Any) -> "Problem":
-        """Build a problem from the columns given, the rest as a document's defaults.
+        """Build a problem from the columns given; other columns get a document's defaults.
 
         Columns may be any sequence; `pinned` and `own` may be masks or lists of buffer indices.
         """
@@ -99,7 +99,7 @@ class Problem:
 
 
 def _defaults(program: Program) -> dict[str, Any]:
-    """Return what a list has that a problem leaves out."""
+    """Return name -> default for the lists of `STATABLE`."""
     count = len(program.buffers)
     return {
         "start": np.zeros(count, dtype=np.int64),

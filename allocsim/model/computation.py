@@ -1,8 +1,8 @@
-"""The program: what is to be computed, as far as bytes and steps go.
+"""The program: a computation described by its buffers, values and ops.
 
-Construction checks everything a check later relies on (`allocsim.model.wellformed`) and raises
-`ModelError`; an instance that exists is well-formed. What can be *wrong* about a well-formed
-program is a defect, and found by `allocsim.judge`.
+The constructor checks everything that the judge later relies on (`allocsim.model.wellformed`) and
+raises `ModelError`; an instance that exists is well-formed. A well-formed program may still have
+defects, which `allocsim.judge` finds.
 
 What this module does not see: plans, runs, and what a kernel computes.
 """
@@ -18,12 +18,12 @@ from allocsim.model import wellformed
 from allocsim.model.tables import DEFAULT_ARENAS, SAME, Arena, Bools, Buffers, Int32s, Meta, Ops, Values, freeze
 
 NEWEST: Final = 2
-"""The version of the document whose meaning a program has unless it says otherwise."""
+"""The newest version of the document, and the default version of a program."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Program:
-    """What is to be computed, as far as bytes and steps go: buffers, the values in them, and ops in
+    """A computation, as far as memory is concerned: buffers, the values in them, and ops in list
     order.
     """
 
@@ -34,11 +34,11 @@ class Program:
     ops: Ops
     streams: tuple[str, ...] = ("main",)
     version: int = NEWEST
-    """Version of the document whose meaning it has: in 1 `same` is a kind like any other, and there
-    is nothing that came with 2.
+    """Version of the document by whose rules the program is read: version 1 has no feature of
+    version 2, and its kind `same` has no meaning.
     """
     path: str = ""
-    """Which way through its branches and loops this program is; for people."""
+    """The path through branches and loops that this program is, in words for people."""
     meta: Meta = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Program:
 
     @cached_property
     def producer(self) -> Int32s:
-        """Step of the op (views included) that makes each value, -1 where none does."""
+        """Step of the op (views included) that makes each value, -1 if no op does."""
         made_by = np.full(len(self.values), -1, dtype=np.int32)
         steps = np.repeat(np.arange(len(self.ops), dtype=np.int32), np.diff(self.ops.result_starts))
         made_by[self.ops.results] = steps
@@ -58,18 +58,18 @@ class Program:
 
     @cached_property
     def same_ops(self) -> Bools:
-        """Which ops are of kind `same`; none in version 1, where that is a kind like any other."""
+        """Which ops are of kind `same`; none in version 1, where that kind has no meaning."""
         return self.ops.is_kind(SAME) if self.version >= 2 else np.zeros(len(self.ops), dtype=np.bool_)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self.buffers)} buffers, {len(self.values)} values, {len(self.ops)} ops)"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
-        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        """Print the program in one line, for IPython and Hypothesis."""
         printer.text(repr(self))
 
     def _repr_html_(self) -> str:
-        """Be shown by a notebook as its ops, the first of many."""
+        """Return a table of the first ops, which a notebook shows."""
         names = self.values.names
         rows = (
             (

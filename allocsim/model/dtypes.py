@@ -1,10 +1,10 @@
 """The element types a value may have: names, item sizes in bytes, widths in bits.
 
 Elements narrower than a byte (`i4 u4 i2 u2 f4`) are *packed*: several stand in one byte, the first
-in its lowest bits. `ITEMSIZES` gives the bytes that hold one element, so 1 for these; whoever
-counts or compares elements takes `WIDTHS`.
+in its lowest bits. `ITEMSIZES` gives the bytes that hold one element, so 1 for these; code that
+counts or compares elements uses `WIDTHS`.
 
-What this module does not see: what the numbers mean, and what other libraries call them.
+What this module does not see: values of elements, and the names of dtypes in other libraries.
 """
 
 from typing import Final
@@ -31,4 +31,4 @@ WIDTHS: Final = np.array([bits for _, bits in _BITS], dtype=np.int64)
 """Bits of one element, by code; below 8 for packed dtypes."""
 
 FIRST_OF_VERSION_2: Final = DTYPE_CODES["c64"]
-"""Codes from here on are dtypes that only version 2 of the document has."""
+"""The first code of a dtype that only version 2 of the document has; so have all later codes."""

@@ -1,10 +1,10 @@
-"""What the rules of a well-formed model are made of: each guard raises `ModelError` at the first
+"""Guards, of which the rules of a well-formed model consist: each raises `ModelError` at the first
 row of a column that breaks it.
 
-Places are strings with one hole for the row, or functions of the row; so are rules. All are
+A place or a rule is a string with one hole for the row, or a function of the row. All guards are
 vectorised, O(rows).
 
-What this module does not see: which rule of the format it is that a column breaks.
+What this module does not see: which rule of the format a column breaks.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def first_bad(bad: Column, place: Any, rule: Any) -> None:
 
 
 def in_range(column: Column, count: int, place: Any, what: str) -> None:
-    """Raise at the first entry that is no index into `count` things, which `what` names."""
+    """Raise at the first entry that is no index into `count` rows; `what` is the word for a row."""
     if column.size and (column.min() < 0 or column.max() >= count):
         first_bad(
             (column < 0) | (column >= count), place, lambda k: f"{what} {column[k]} does not exist; there are {count}"
@@ -51,7 +51,7 @@ def row_starts(starts: Column, rows: int, flat: int, what: str) -> None:
 
 
 def counts(starts: Column) -> Column:
-    """Return how long each list is into which `starts` cuts a column; `numpy.diff` takes longer."""
+    """Return the length of each list of a CSR column; quicker than `numpy.diff`."""
     return starts[1:] - starts[:-1]
 
 

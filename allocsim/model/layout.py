@@ -8,8 +8,8 @@ bytes; a scalar (shape `()`) touches one element.
 Elements narrower than a byte are packed along the last dimension, whose stride is written 0: the
 bits of the element at `index` are `[p, p + width)` with
 `p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`, and bit 0 is the lowest of
-byte 0. What is one after the other along the last dimension is one *row*; its bits are `row_bits`.
-Rows start at whole bytes and `bit_offset`.
+byte 0. The elements along the last dimension are one *row*; it has `row_bits` bits. A row starts
+`bit_offset` bits after a whole byte.
 
 The *runs* of a layout are its bytes as the smallest list of disjoint, sorted, non-adjacent ranges.
 The *hull* is the single range from its lowest to its highest byte. A layout is *dense* if it is one
@@ -29,11 +29,11 @@ from allocsim.errors import ModelError
 Int64s = NDArray[np.int64]
 
 MAX_RANK = 32
-"""Dimensions a value may have; numpy's own limit is 64, no runtime surveyed has more than 16."""
+"""Most dimensions of a value; numpy's own limit is 64, no runtime surveyed has more than 16."""
 
 MAX_RUNS = 1 << 22
-"""Byte runs one value may fall into before it is refused: a bound on memory (64 MiB), not on any
-real program.
+"""Most byte runs of one value; more are refused. It is a bound on memory (64 MiB) that no real
+program reaches.
 """
 
 LIMIT = 1 << 62
@@ -42,7 +42,7 @@ bits.
 """
 
 PACKED_LIMIT = LIMIT // 8
-"""Highest byte a packed value may reach: its place in bits is then within `LIMIT`."""
+"""Highest byte that a packed value may reach, so that its place in bits is within `LIMIT`."""
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -54,8 +54,8 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 
 def dense_strides(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """Return the byte strides of a row-major layout of elements of `width` bits: contiguous, packed
-    rows padded to whole bytes.
+    """Return the byte strides of a contiguous row-major layout of elements of `width` bits; packed
+    rows are padded to whole bytes.
     """
     if width >= 8 or not shape:
         return contiguous_strides(shape, width // 8)
@@ -71,8 +71,8 @@ def dense_nbytes(shape: tuple[int, ...], width: int) -> int:
 
 
 def row_bits(shape: tuple[int, ...], width: int) -> int:
-    """Return the bits of what stands one after the other: a row of packed elements, or one element
-    that is not packed.
+    """Return the bits of one row: all packed elements along the last dimension, or one element that
+    is not packed.
     """
     return shape[-1] * width if width < 8 and shape else width
 
@@ -152,7 +152,7 @@ def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], width: int
     """
     if 0 in shape:
         return False
-    if width < 8:  # the elements of a row never do, so rows of bits take the place of elements of bytes
+    if width < 8:  # packed elements of one row never overlap, so whole rows count as the elements, in bits
         shape, strides, unit = shape[:-1], tuple(8 * stride for stride in strides[:-1]), row_bits(shape, width)
     else:
         unit = width // 8
@@ -163,7 +163,7 @@ def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], width: int
             break
         extent += stride * (count - 1)
     else:
-        return False  # every stride steps over all that lies inside it
+        return False  # every stride is at least the extent of the dimensions inside it
     if any(stride < unit for stride, _ in dims):
         return True
     runs = byte_runs(shape, strides, 0, unit)

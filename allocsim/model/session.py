@@ -1,7 +1,7 @@
-"""Run and document: what was executed, and everything a check looks at.
+"""`Run`, one execution of a program, and `Document`, the programs, plans and runs for the judge.
 
-Runs are numbered by their place in the session, and all they refer to is part of one document.
-Construction checks that, and raises `ModelError` with the place as a document spells it.
+Runs are numbered by their place in the session, and every part they refer to is in one document.
+Constructors check that, and raise `ModelError` with the place as a document spells it.
 
 What this module does not see: files (`allocsim.document`).
 """
@@ -33,10 +33,10 @@ class Run:
     skip: tuple[int, ...] = ()
     """Steps of `host.write` ops that the host leaves out of this run."""
     after: tuple[int, ...] | None = None
-    """Earlier runs of the session that it waits for; None is all of them."""
+    """Earlier runs of the session that this run waits for; None is all of them."""
     read_after: int | None = None
-    """A later run after which, and not at their own place, the `host.read` ops of this run look at
-    memory; None for at once.
+    """A later run, after which the `host.read` ops of this run read memory; None if they read it at
+    their own place.
     """
     meta: Meta = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Run:
 
 def waited_for(runs: Sequence[Run]) -> list[int]:
     """Return for each run the runs that it waits for, transitively, as a set of bits: bit k is run
-    k. O(runs x (runs + those named) / 64), and runs^2 / 8 bytes.
+    k. O(runs x (runs + runs named) / 64) time, runs^2 / 8 bytes of memory.
     """
     found: list[int] = []
     for index, run in enumerate(runs):
@@ -61,13 +61,13 @@ def waited_for(runs: Sequence[Run]) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Document:
-    """Programs, beliefs, plans and what was run: everything a check looks at."""
+    """Programs, problems, plans and the session: all the data that a check reads."""
 
     programs: tuple[Program, ...]
     problems: tuple[Problem, ...] = ()
     plans: tuple[Plan, ...] = ()
     session: tuple[Run, ...] | None = None
-    """Runs in order over the same memory; None: each plan runs once, each time on fresh memory."""
+    """Runs in order over the same memory; if None, each plan runs once on fresh memory."""
     meta: Meta = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,11 +81,11 @@ class Document:
         return "Document({} programs, {} problems, {} plans, {} runs)".format(*parts)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002, FBT001 - the protocol of pretty printers
-        """Be shown by IPython and Hypothesis in one line, not as columns."""
+        """Print the document in one line, for IPython and Hypothesis."""
         printer.text(repr(self))
 
     def _repr_html_(self) -> str:
-        """Be shown by a notebook as its runs, the first of many."""
+        """Return a table of the first runs, which a notebook shows."""
         rows = (
             (number, run.program.name, len(run.program.ops), run.plan.source, run.plan.peak_bytes)
             for number, run in enumerate(self.runs)
@@ -94,7 +94,7 @@ class Document:
 
     @property
     def arenas(self) -> tuple[Arena, ...]:
-        """The arenas all programs share."""
+        """The arenas, which all programs share."""
         return self.programs[0].arenas if self.programs else DEFAULT_ARENAS
 
     @property
@@ -111,7 +111,7 @@ class Document:
     def of(cls, *parts: Plan | Problem | Program | Run) -> "Document":
         """Gather plans, problems, programs and runs, with all they refer to, into one document.
 
-        Runs make a session.
+        If there are runs, they become the session.
         """
         seen: dict[int, Any] = {}
 
@@ -140,8 +140,8 @@ class Document:
         problems: Sequence[Problem] | None = None,
         plans: Sequence[Plan] | None = None,
     ) -> "Document":
-        """Return the document with other parts in place of its own, one for each, every reference
-        between them kept right. What refers to nothing that is new stays itself.
+        """Return the document with new parts, one for each old one; references between parts are
+        updated. A part that refers to no new part is kept as the same object.
         """
         program_of = dict(zip(map(id, self.programs), self.programs if programs is None else programs, strict=True))
         problem_of = {
@@ -165,7 +165,7 @@ class Document:
 
 
 def _referring(part: Any, **to: Any) -> Any:
-    """Return a part that refers to others; itself where it does."""
+    """Return a part that refers to the parts `to`; the part itself if it already does."""
     return part if all(getattr(part, name) is other for name, other in to.items()) else replace(part, **to)
 
 
@@ -178,8 +178,8 @@ def index_of(items: tuple[Any, ...], item: object) -> int:
 
 
 def _check_parts(document: Document) -> None:
-    """Raise ModelError unless all parts refer to parts of the document and the programs agree on
-    arenas and version.
+    """Raise ModelError unless all parts refer to parts of the document, and all programs have equal
+    arenas and versions.
     """
     for index, program in enumerate(document.programs):
         if program.arenas != document.programs[0].arenas:
@@ -207,8 +207,8 @@ def _part(place: str, part: object, known: set[int]) -> None:
 
 
 def _check_run(place: str, index: int, run: Run, runs: int) -> None:
-    """Raise ModelError unless a run fits its plan, leaves out uploads only, and waits for runs
-    before it.
+    """Raise ModelError unless a run fits its plan, leaves out only uploads, and waits only for
+    earlier runs.
     """
     made_for, found = len(run.plan.program.buffers), len(run.program.buffers)
     if made_for != found:
@@ -228,13 +228,13 @@ def _check_run(place: str, index: int, run: Run, runs: int) -> None:
 
 
 def _check_other(place: str, run: int, runs: int) -> None:
-    """Raise ModelError unless a run that is named exists."""
+    """Raise ModelError unless run `run` exists."""
     if not 0 <= run < runs:
         raise ModelError(place, f"run {run} does not exist; there are {runs}")
 
 
 def _check_skipped(place: str, run: Run) -> None:
-    """Raise ModelError unless what a run leaves out are uploads of its program."""
+    """Raise ModelError unless all ops that a run leaves out are uploads of its program."""
     uploads = run.program.ops.is_kind(HOST_WRITE)
     for position, step in enumerate(run.skip):
         if not 0 <= step < len(uploads):
@@ -244,8 +244,8 @@ def _check_skipped(place: str, run: Run) -> None:
 
 
 def _check_persistent(programs: tuple[Program, ...]) -> None:
-    """Raise ModelError unless persistent buffers of one name, which are one buffer, have one size
-    and one range of sizes.
+    """Raise ModelError unless persistent buffers of one name have one size and one range of sizes,
+    for they are one buffer.
     """
     sizes: dict[str, tuple[int, int, tuple[int, int] | None]] = {}
     for index, program in enumerate(programs):

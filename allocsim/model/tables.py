@@ -1,10 +1,10 @@
-"""What a program consists of: arenas, and the tables of its buffers, values and ops.
+"""The parts of a program: arenas, and the tables of its buffers, values and ops.
 
 `allocsim.model.computation` makes programs of them.
 
-Columns, not objects: each table is a frozen bundle of read-only numpy arrays; lists of lists are in
-CSR form (`starts`, flat). The little objects (`Op`, `Value`) are views for reading a few rows; hot
-code takes the columns. Steps, bytes and indices are what the header of `allocsim.model` says.
+Each table is a frozen bundle of columns, which are read-only numpy arrays; lists of lists are in
+CSR form (`starts`, flat). The small objects (`Op`, `Value`) are for reading a few rows; hot code
+reads the columns. The header of `allocsim.model` defines steps, bytes and indices.
 """
 
 from bisect import bisect_left
@@ -29,21 +29,20 @@ Meta = Mapping[str, Any]
 HOST_WRITE: Final = "host.write"
 HOST_READ: Final = "host.read"
 GIVEN_BACK: Final = "given_back"
-"""The op by which the bytes of its result are given back, and are anybody's from then on."""
+"""Kind of an op that gives the bytes of its result back; others may use them from then on."""
 VIEW: Final = "view"
 SAME: Final = "same"
 """Kind of an op whose results equal its operands, byte by byte.
 
-A kind like any other in version 1 (`Program.same_ops`).
+In version 1 this kind has no meaning (`Program.same_ops`).
 """
 
 EXACT: Final = 0
 BYTES: Final = 1
 WHOLE: Final = 2
 STRENGTHS: Final = ("exact", "bytes", "whole")
-"""What an `in_place` pair promises, by code (docs/format.md): one address and layout.
-
-One address, any shapes; any overlap.
+"""Name of each promise of an `in_place` pair, by code: the kernel is correct at one address and
+layout; at one address with any shapes; with any overlap (docs/format.md).
 """
 
 
@@ -52,7 +51,7 @@ def _no_bytes() -> Bytes:
 
 
 class Role(IntEnum):
-    """What a buffer is to its program; decides whether it persists from run to run."""
+    """The use of a buffer in its program, which decides whether it persists from run to run."""
 
     TEMPORARY = 0
     """Made and used within a run."""
@@ -61,11 +60,11 @@ class Role(IntEnum):
     PARAMETER = 2
     """Holds its content before the session starts and through every run: weights."""
     STATE = 3
-    """As a parameter, and written by the program: accumulators, momenta, caches."""
+    """Like a parameter, but the program writes it: accumulators, momenta, caches."""
 
     @property
     def persistent(self) -> bool:
-        """Whether a buffer of this role lives through every run it is part of."""
+        """Whether a buffer of this role keeps its content from run to run."""
         return self >= Role.PARAMETER
 
 
@@ -76,7 +75,7 @@ class Arena:
     name: str
     """For people."""
     alignment: int = 1
-    """Bytes; the default of the buffers that live here."""
+    """Bytes; the default alignment of the buffers in this arena."""
     capacity: int | None = None
     """Bytes; None is unbounded."""
     meta: Meta = field(default_factory=dict, compare=False, repr=False)
@@ -99,9 +98,9 @@ class Buffers:
     """`Role` codes."""
     read_only: Bools
     nbytes_range: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Buffer -> least and greatest size, both included, where only the run decides.
+    """Buffer -> least and greatest size in bytes, both included, if only the run decides.
 
-    A plan must hold at both.
+    A plan must be sound at both sizes.
     """
     meta: Mapping[int, Meta] = field(default_factory=dict)
 
@@ -116,12 +115,12 @@ class Buffers:
 
     @cached_property
     def nbytes_low(self) -> Int64s:
-        """Least size of each buffer; its `nbytes` where no range is given."""
+        """Least size of each buffer in bytes; its `nbytes` if it has no range."""
         return self._end(0)
 
     @cached_property
     def nbytes_high(self) -> Int64s:
-        """Greatest size of each buffer; its `nbytes` where no range is given."""
+        """Greatest size of each buffer in bytes; its `nbytes` if it has no range."""
         return self._end(1)
 
     def _end(self, which: int) -> Int64s:
@@ -151,7 +150,7 @@ class Values:
     bit_offset: Bytes = field(default_factory=_no_bytes)
     """Bits from the start of its byte to element 0 of a packed value, low bits first.
 
-    0 for all others, and if left out.
+    It is 0 for other values, and by default.
     """
     meta: Mapping[int, Meta] = field(default_factory=dict)
 
@@ -205,16 +204,16 @@ class Values:
 
     @cached_property
     def nbytes(self) -> Int64s:
-        """Bytes that the elements of each value fill, laid side by side; packed ones fill the last
-        in part.
+        """Bytes that the elements of each value need when laid side by side, rounded up to a whole
+        byte.
         """
         sizes: Int64s = -(-self.counts * self.width // 8)
         return sizes
 
     @cached_property
     def row_bits(self) -> Int64s:
-        """Bits of what stands one after the other (`allocsim.model.layout.row_bits`), for each
-        value.
+        """Bits of one row of each value: the packed elements along its last dimension, or one
+        element (`allocsim.model.layout.row_bits`).
         """
         rows = self.width.copy()
         last = np.flatnonzero(self.packed & (np.diff(self.dim_starts) > 0))
@@ -223,9 +222,8 @@ class Values:
 
     @cached_property
     def ragged(self) -> Bools:
-        """Which values hold some byte only in part; for the others `bit_runs(j)` is `8 * runs(j)`.
-
-        Sufficient and necessary.
+        """Which values cover some byte only in part; exactly for the other values, `bit_runs(j)` is
+        `8 * runs(j)`.
         """
         # The first bit of the lowest row and the last of the highest are covered by no other row,
         # and all rows begin alike.
@@ -249,7 +247,7 @@ class Values:
     def bit_hulls(self) -> Int64s:
         """(n, 2): as `hulls`, in bits.
 
-        Only for values within `allocsim.model.layout.PACKED_LIMIT`.
+        All values must lie within `allocsim.model.layout.PACKED_LIMIT`.
         """
         bits = 8 * self.hulls
         bits[:, 0] += self.bit_offset
@@ -260,7 +258,7 @@ class Values:
 
     @cached_property
     def dense(self) -> Bools:
-        """Which values are one byte run: `runs(j)` is then `hulls[j]`. Sufficient and necessary."""
+        """Which values are one byte run: exactly for these, `runs(j)` is `hulls[j]`."""
         ranks = np.diff(self.dim_starts)
         rank = int(ranks.max(initial=0))
         column = np.arange(rank)
@@ -286,7 +284,7 @@ class Values:
         """Return the byte runs of a value within its buffer: int64 (k, 2), half-open, sorted,
         disjoint (`allocsim.model.layout`).
 
-        A byte that a packed value holds in part is in them.
+        They include bytes that a packed value covers only in part.
         """
         if self.dense[index]:
             low, high = self.hulls[index]
@@ -296,9 +294,9 @@ class Values:
         return layout.byte_runs(value.shape[inner], value.strides[inner], value.offset, int(self._row_bytes[index]))
 
     def bit_runs(self, index: int) -> Int64s:
-        """Return the runs of a value in bits, as `runs` in bytes.
+        """Return the runs of a value in bits, as `runs` does in bytes.
 
-        Only for one within `allocsim.model.layout.PACKED_LIMIT`.
+        The value must lie within `allocsim.model.layout.PACKED_LIMIT`.
         """
         if not self.packed[index]:
             return 8 * self.runs(index)
@@ -313,7 +311,7 @@ class Values:
 
     @cached_property
     def _by_buffer(self) -> tuple[Int64s, list[int]]:
-        """The values in order of their buffers, and these."""
+        """The values in order of their buffers, and the buffer of each."""
         order = np.argsort(self.buffer, kind="stable")
         return order, self.buffer[order].tolist()
 
@@ -324,7 +322,7 @@ class Values:
 
     @cached_property
     def _row_bytes(self) -> Int64s:
-        """Bytes that the bits of a row touch; the item size where nothing is packed."""
+        """Bytes that one row of each value touches; the item size if the value is not packed."""
         touched: Int64s = np.where(self.packed, (self.bit_offset + self.row_bits + 7) >> 3, self.itemsize)
         return touched
 
@@ -355,7 +353,7 @@ class Value:
     bit_offset: int
 
     def same_layout(self, other: "Value") -> bool:
-        """Return whether shape, width, place in the byte and every stride that matters agree.
+        """Return whether shape, width, `bit_offset` and strides of dimensions longer than 1 agree.
 
         Offsets and buffers may differ.
         """
@@ -376,18 +374,18 @@ class Ops:
     """CSR: values the kernel reads, by position."""
     result_starts: Int64s
     results: Int32s
-    """CSR: values it writes, by position."""
+    """CSR: values the kernel writes, by position."""
     in_place_starts: Int64s
     in_place: Int32s
     """CSR (n, 2): declared pairs (operand position, result position)."""
     in_place_known: Bools
-    """False where nobody knows what the kernel promises (a foreign kernel, `in_place: null`)."""
+    """False if the kernel's promises are unknown (a foreign kernel, `in_place: null`)."""
     stream: Int32s
     after_starts: Int64s
     after: Int32s
-    """CSR: earlier ops of other streams it waits for."""
+    """CSR: earlier ops of other streams that each op waits for."""
     in_place_strength: Bytes = field(default_factory=_no_bytes)
-    """What each row of `in_place` promises: `EXACT`, `BYTES` or `WHOLE`; `EXACT` if left out."""
+    """The promise of each row of `in_place`: `EXACT` (the default), `BYTES` or `WHOLE`."""
     meta: Mapping[int, Meta] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -414,7 +412,7 @@ class Ops:
         return (self[step] for step in range(len(self)))
 
     def called(self, step: int) -> str:
-        """Return the name of an op, or its kind where it has none."""
+        """Return the name of an op, or its kind if it has no name."""
         return self.names[step] or self.kinds[self.kind[step]]
 
     def is_kind(self, kind: str) -> Bools:
@@ -435,14 +433,14 @@ class Op:
     results: tuple[int, ...]
     in_place: tuple[tuple[int, int], ...] | None
     strengths: tuple[int, ...]
-    """What each pair of `in_place` promises."""
+    """The promise of each pair of `in_place`, as a code."""
     stream: int
     after: tuple[int, ...]
 
 
 def freeze(table: object) -> None:
-    """Make every column of a frozen table read-only, without a copy where nobody else holds a
-    writeable one.
+    """Make every column of a frozen table read-only; a column that is a view of another array is
+    copied first.
     """
     for name, column in vars(table).items():
         if isinstance(column, np.ndarray) and column.flags.writeable:
@@ -452,8 +450,8 @@ def freeze(table: object) -> None:
 
 
 def _fill(table: object, name: str, count: int) -> None:
-    """Fit a column that says nothing, because it was left out or holds zeros only, to the rows that
-    others have.
+    """Fill a column that was left out, or holds zeros only, with `count` zeros; other columns stay
+    as they are.
     """
     column = getattr(table, name)
     if len(column) != count and not np.any(column):

@@ -4,8 +4,8 @@ Each rule raises `ModelError` with the place as a document spells it and the val
 The constructor of `Program` calls them, so that readers, builders and importers share one set of
 rules. All are vectorised: O(size of the columns), plus O(runs) for results with unusual strides.
 
-What this module does not see: beliefs, plans and sessions, whose rules stand beside them, and
-whether a program is any good.
+What this module does not see: beliefs, plans and sessions, whose modules have their own rules, and
+whether a program is sound.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from allocsim.model.layout import LIMIT, MAX_RANK, PACKED_LIMIT, overlaps_itself
 from allocsim.model.tables import EXACT, HOST_READ, HOST_WRITE, STRENGTHS, VIEW, Arena, Buffers, Ops, Role, Values
 
 MAX_PIECES: Final = 1 << 24
-"""Elements of results with crossing strides that are looked at, in all results of a program: a
-bound on time.
+"""Most elements of results with crossing strides, in all results of a program together: a bound on
+time.
 """
 
 NEEDS_VERSION_2: Final = 'needs "version": 2'
-"""What is said of anything that version 1 of the document has not."""
+"""The rule named in the error for a feature that version 1 of the document does not have."""
 
 
 def check_tables(
@@ -44,8 +44,8 @@ def check_tables(
 
 
 def check_same(values: Values, ops: Ops, chosen: Column) -> None:
-    """Raise ModelError unless each of the ops in the mask `chosen` has as many operands as results,
-    and those of one place equal sizes.
+    """Raise ModelError unless each op in the mask `chosen` has as many operands as results, and
+    operand and result of each position have equal sizes.
     """
     steps = np.flatnonzero(chosen)
     if not steps.size:
@@ -59,8 +59,8 @@ def check_same(values: Values, ops: Ops, chosen: Column) -> None:
     owner = np.repeat(steps, operand_counts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(operand_counts) - operand_counts, operand_counts)
     one, other = ops.operands[ops.operand_starts[owner] + place], ops.results[ops.result_starts[owner] + place]
-    # widths are powers of two; the counts are compared in units of the wider, so that no product
-    # leaves 64 bits
+    # widths are powers of two; counts are compared in units of the wider element, so that no
+    # product leaves 64 bits
     units = [np.log2(values.width[side]).astype(np.int64) for side in (one, other)]
     ups = [np.maximum(units[1] - units[0], 0), np.maximum(units[0] - units[1], 0)]
     many = [values.counts[one], values.counts[other]]
@@ -77,7 +77,7 @@ def check_same(values: Values, ops: Ops, chosen: Column) -> None:
 
 
 def check_version(version: int, path: str, buffers: Buffers, values: Values, ops: Ops) -> None:
-    """Raise ModelError for a version that does not exist, and for what version 1 has not."""
+    """Raise ModelError for an unknown version, and for version 2 features in version 1."""
     if version not in (1, 2):
         raise ModelError("version", f"{version} is none of 1 and 2")
     found = newer(path, buffers, values, ops) if version == 1 else None
@@ -86,8 +86,8 @@ def check_version(version: int, path: str, buffers: Buffers, values: Values, ops
 
 
 def newer(path: str, buffers: Buffers, values: Values, ops: Ops) -> str | None:
-    """Return the first place in a program, kinds aside, that holds what version 1 of the document
-    has not; None if there is none.
+    """Return the first place in a program that needs version 2 of the document, kinds of ops aside;
+    None if there is none.
     """
     if path:
         return "path"
@@ -285,8 +285,8 @@ def _check_results(values: Values, ops: Ops) -> None:
     written = ops.results[~np.repeat(ops.is_kind(VIEW), counts(ops.result_starts))]
     bits = 8.0 * (values.hulls[:, 1] - values.hulls[:, 0])
     full = (values.counts > 0) & (np.abs(1.0 * values.counts * values.width - bits) <= 1e-8 + 1e-5 * bits)
-    # a dense row-major or permuted result fills its hull with as many bytes as it has; only the
-    # others need a closer look, and packed ones, of which two half filled rows may fill one byte
+    # a dense result, row-major or permuted, fills its hull with as many bytes as it has; only other
+    # results are compared element by element, and packed ones, whose rows may share a byte
     simple = values.dense & full & ~values.packed
     strange = written[~simple[written]]
     pieces = 0
@@ -308,11 +308,11 @@ def _check_results(values: Values, ops: Ops) -> None:
 
 
 def _nested(values: Values, chosen: Column) -> Column:
-    """Return which values have strides that each step over all that lies inside them: no two
-    elements of these share a byte.
+    """Return which values have strides that are each at least the extent of the dimensions inside:
+    no two elements of such a value share a byte.
 
-    Packed values are counted in bits, and their last dimension steps from element to element; all
-    others in bytes.
+    Packed values are counted in bits, and their last dimension has a stride of one element; all
+    others are counted in bytes.
     """
     ranks = counts(values.dim_starts)[chosen]
     inside = np.arange(int(ranks.max(initial=0))) < ranks[:, None]
@@ -335,6 +335,6 @@ def _nested(values: Values, chosen: Column) -> Column:
 
 
 def _size(values: Values, value: int) -> str:
-    """Return how many bytes a value has, in words; bits where they fill no whole byte."""
+    """Return the size of a value in words: in bytes, or in bits if they fill no whole byte."""
     bits = int(values.counts[value]) * int(values.width[value])
     return f"{bits} bits" if bits % 8 else f"{bits // 8} bytes"
