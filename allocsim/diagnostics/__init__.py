@@ -1,11 +1,11 @@
-"""Sentences for what the judge finds: the one place that makes them from records.
+"""Sentences for the violations of the judge: the one place that makes them from records.
 
-    report = check(document)      # what the judge says, with a sentence and names in each record
-    told(report, document)        # the same for a report that was made without
+    report = check(document)      # the judge's report, with a sentence and names in each record
+    told(report, document)        # a report without sentences gets them
 
-The judge returns records with fields alone (`allocsim.judge.violations`). `sentences` has one
-function for each kind of violation, from the record and the facts of its document; `asked_facts`
-is what such a function may ask.
+The judge returns records that have fields only (`allocsim.judge.violations`). `sentences` has one
+function for each kind of violation, which makes the sentence from the record and the facts of its
+document; `asked_facts` lists the facts that such a function may ask for.
 
 What this package does not see: how violations are found, causes and cures.
 """
@@ -27,7 +27,7 @@ def check(document: "Document", **options: Any) -> Report:
     """Judge every run and every belief of a document; arguments, errors and cost are those of
     `allocsim.judge.fast.check`.
 
-    Each record has its sentence and the names of what it points at.
+    Each record has its sentence and the names of the ops, values and buffers it names.
     """
     from allocsim.judge.fast import check as judged  # noqa: PLC0415 - numpy, and here alone
 
@@ -42,7 +42,7 @@ def told(report: Found, document: "Document") -> Found:
 
 
 def worded(report: Found, facts: AskedFacts) -> Found:
-    """Return the same from facts of any kind."""
+    """Return a report with a sentence and names in each record, from `facts`."""
     return replace(
         report,
         violations=tuple(in_words(facts, v) for v in report.violations),
@@ -51,7 +51,7 @@ def worded(report: Found, facts: AskedFacts) -> Found:
 
 
 def in_words(facts: AskedFacts, v: Violation) -> Violation:
-    """Return a record with its sentence and the names of what it points at."""
+    """Return a record with its sentence and the names of the ops, values and buffers it names."""
     return replace(v, message=sentence(facts, v), names=names_of(facts, v))
 
 

@@ -1,13 +1,13 @@
-"""What a sentence asks of a document, by index.
+"""The facts of a document that sentences ask for, by index.
 
-    document_facts.DocumentFacts(document)       of a document in memory
-    plain_facts.PlainFacts(record)               of what the plain judge reads, without numpy
+    document_facts.DocumentFacts(document)       for a document in memory
+    plain_facts.PlainFacts(record)               for the records of the plain judge, without numpy
 
-A program is handed about as it comes; nobody but these classes looks into it.
+The sentences pass a program on as it is; only these classes look into it.
 
-Complexity: O(1) each, but `sides` O(operands of the op).
+Complexity: O(1) for each method; `sides` is O(operands of the op).
 
-What this module does not see: records and words.
+What this module does not see: violations and words.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class BufferPlace:
     """Where a plan puts a buffer."""
 
     arena: int
-    """Below 0 in memory of its own, or nowhere."""
+    """Index of the arena; below 0 for a buffer in memory of its own, or without a slot."""
     own: bool
     offset: int
     nbytes: int
@@ -41,7 +41,7 @@ class BufferBelief:
 
 
 class AskedFacts(Protocol):
-    """What a sentence may ask; indices are those of the document."""
+    """The facts that a sentence may ask for; indices are those of the document."""
 
     def program(self, index: int) -> Any:
         """Return a program."""
@@ -50,13 +50,13 @@ class AskedFacts(Protocol):
         """Return the program of a run."""
 
     def arena(self, program: Any, index: int) -> tuple[str, int | None]:
-        """Return name and capacity of an arena."""
+        """Return name, and capacity in bytes or None, of an arena."""
 
     def op(self, program: Any, step: int) -> tuple[str, str, str]:
         """Return name of an op, name of its stream, and its kind."""
 
     def steps(self, program: Any) -> int:
-        """Return how many ops there are."""
+        """Return the number of ops of a program."""
 
     def sides(self, program: Any, step: int) -> tuple[Sequence[int], Sequence[int]]:
         """Return the operands and the results of an op."""
@@ -68,7 +68,7 @@ class AskedFacts(Protocol):
         """Return name, alignment and arena of a buffer."""
 
     def nbytes(self, program: Any, index: int, end: int | None) -> int:
-        """Return the size of a buffer, at the low (0) or the high (1) end where it has ends."""
+        """Return the size of a buffer in bytes; `end` 0 or 1 is an end of its range."""
 
     def slot(self, plan: int, buffer: int) -> BufferPlace:
         """Return where a plan puts a buffer."""

@@ -1,6 +1,6 @@
-"""What a sentence asks (`asked_facts`), of a document in memory.
+"""The facts that sentences ask for (`asked_facts`), from a document in memory.
 
-What this module does not see: records and words.
+What this module does not see: violations and words.
 """
 
 from collections.abc import Sequence

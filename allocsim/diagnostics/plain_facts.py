@@ -1,5 +1,5 @@
-"""What a sentence asks (`asked_facts`), of what the plain judge reads: the standard library is
-enough.
+"""The facts that sentences ask for (`asked_facts`), from the records that the plain judge reads; it
+needs only the standard library.
 
 What this module does not see: records of violations and words.
 """

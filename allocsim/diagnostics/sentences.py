@@ -1,12 +1,12 @@
 """One sentence for each kind of violation, from its record and the facts of its document.
 
     sentence(facts, record)     "op 3 'add' reads bytes [0, 256) of buffer 0 'x' ..."
-    names_of(facts, record)     the names of all that a record points at
+    names_of(facts, record)     the names of all ops, values and buffers of a record
 
-A row of `SENTENCES` makes the sentence of a kind. Sentences are of one line, name ops, values and
-buffers as `op 17 'mul_1'`, places as `cpu[128, 384)` and at most three ranges of bytes.
+A row of `SENTENCES` makes the sentence of a kind. A sentence is one line; it names ops, values and
+buffers as `op 17 'mul_1'`, places as `cpu[128, 384)`, and at most three ranges of bytes.
 
-What this module does not see: what is a defect, and who is at fault.
+What this module does not see: how defects are found, and which party is at fault.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Words = Callable[["_Record"], str]
 
 
 def sentence(facts: AskedFacts, v: Violation) -> str:
-    """Return what a record says, in one sentence."""
+    """Return the sentence for a record."""
     said = SENTENCES[v.kind](_Record(facts, v))
     more = "; more of its pieces may be wrong" if v.more.partial else ""
     ends = f" (at the {' and the '.join(v.ends)} end of the sizes)" if v.ends else ""
@@ -27,7 +27,7 @@ def sentence(facts: AskedFacts, v: Violation) -> str:
 
 
 def names_of(facts: AskedFacts, v: Violation) -> dict[str, str]:
-    """Return the names of what a record points at, under the keys of docs/format.md."""
+    """Return the names of the ops, values and buffers of a record; docs/format.md has the keys."""
     if v.program is None:
         return {}
     program = facts.program(v.program)
@@ -45,18 +45,18 @@ def names_of(facts: AskedFacts, v: Violation) -> dict[str, str]:
 
 
 class _Record:
-    """A record beside the facts of its document, and the parts of which sentences are made."""
+    """A record with the facts of its document, and the phrases of which sentences consist."""
 
     def __init__(self, facts: AskedFacts, v: Violation) -> None:
         self.facts, self.v, self.more = facts, v, v.more
         self.program: Any = facts.program(v.program or 0)
         self.step = v.step or 0
         self.told = v.more is not NO_MORE
-        """Whether the judge says more than what two judges agree on."""
+        """Whether the judge filled in `Violation.more`."""
         self._end = None if v.ends is None else int("low" not in v.ends)
 
     def op(self, step: int | None, program: Any = None) -> str:
-        """Return `op 17 'mul_1'`; an op without a name is called by its kind."""
+        """Return `op 17 'mul_1'`; an op without a name has its kind there."""
         name, _, kind = self.facts.op(program or self.program, step or 0)
         return f"op {step} {name or kind!r}"
 
@@ -65,12 +65,12 @@ class _Record:
         return f"value {index} {self.facts.value(program or self.program, index or 0)[0]!r}"
 
     def buffer(self, index: int | None = None, program: Any = None) -> str:
-        """Return `buffer 2 'x'`; the record's own where none is named."""
+        """Return `buffer 2 'x'`; by default for the record's own buffer."""
         index = self.v.buffer if index is None else index
         return f"buffer {index} {self.facts.buffer(program or self.program, index or 0)[0]!r}"
 
     def slot(self, index: int | None = None) -> str:
-        """Return `cpu[128, 384)`, the addresses of the buffer's bytes, or where else it is."""
+        """Return `cpu[128, 384)`, the addresses of a buffer's bytes, or words if it has none."""
         index = (self.v.buffer if index is None else index) or 0
         place = self.facts.slot(self.v.plan or 0, index)
         if place.arena < 0:
@@ -79,15 +79,15 @@ class _Record:
         return f"{self.facts.arena(self.program, place.arena)[0]}[{place.offset}, {end})"
 
     def bytes(self) -> str:
-        """Return the bytes of the record."""
+        """Return the byte ranges of the record in words."""
         return _bytes(self.v.bytes)
 
     def nbytes(self) -> int:
-        """Return the size of the record's buffer."""
+        """Return the size of the record's buffer in bytes."""
         return self.facts.nbytes(self.program, self.v.buffer or 0, self._end)
 
     def belief(self, index: int | None = None) -> Any:
-        """Return what the record's problem states of its buffer, or of another."""
+        """Return the belief of the record's problem about its buffer, or about buffer `index`."""
         buffer = self.v.buffer if index is None else index
         return self.facts.belief(self.v.problem or 0, buffer or 0, self._end)
 
@@ -99,7 +99,7 @@ class _Record:
         return f"[{belief.start}, {belief.stop})" + (f" less {gaps}{more}" if gaps else "")
 
     def witness(self, run: int | None, op: int | None, value: int | None, content: tuple[int, int] | None) -> str:
-        """Return who wrote what was found, or what was wanted."""
+        """Return words for a write or content: the one that was found, or that belongs there."""
         if run is not None:
             program = self.facts.ran(run)
             named = "" if value is None else f" ({self.value(value, program)})"
@@ -115,7 +115,7 @@ def _bytes(found: Sequence[Range]) -> str:
 
 
 def _listed(found: Sequence[Range], what: str = "") -> str:
-    """Return at most three ranges, and how many more there are."""
+    """Return at most three ranges in words, and the number of further ranges."""
     more = f" and {len(found) - 3} more{what}" if len(found) > 3 else ""
     return ", ".join(f"[{low}, {high})" for low, high in found[:3]) + more
 

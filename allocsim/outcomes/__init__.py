@@ -1,21 +1,20 @@
-"""Outcomes: what judging a file came to, for the command line, tests and CI.
+"""Outcomes: the result of judging one file, for the command line, tests and CI.
 
     outcome = judge_file("plan.json", known=baseline.read("known.json"), max_peak=1 << 30)
     junit.dumps([outcome]); sarif.dumps([outcome]); baseline.dumps([outcome])
 
 A file is a document, a file of another format, or a folder of evidence. It is judged once, and
-every command, test and report tells the same outcome: its causes, the violations under them, and
-what was examined.
+every command, test and report shows the same outcome: its causes, the violations under them, and
+the detectors that ran.
 
-An outcome *passes* if every violation is a known one, there is no more of them than is listed, no
-kernel is at fault, and the peak is within its limit. It *cannot be judged* (`status` 2) if it
-cannot be read, if there is no plan in it (a wrong belief is told all the same), or if a detector
-did not run that was required.
+An outcome *passes* if every violation is known, all violations are listed, no kernel is at fault,
+and the peak is within its limit. A file *cannot be judged* (`status` 2) if it cannot be read, if it
+has no plan (wrong beliefs are reported all the same), or if a required detector did not run.
 
-A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of what
-takes part. It holds no index, no address, no run, no size and no file, so it stays as it is when a
-program grows, is planned anew or is numbered otherwise, and changes only with names. Two faults
-with the same names are one; without names, kinds of ops are all there is.
+A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of the
+ops and buffers involved. It contains no index, address, run, size or file, so it stays the same
+when a program grows, is planned anew or is numbered otherwise, and changes only with names. Two
+faults with the same names have one fingerprint; without names, only kinds of ops tell faults apart.
 
 What this module does not see: the terminal and files.
 """
@@ -52,8 +51,8 @@ if TYPE_CHECKING:  # a clean document is neither charged, nor cured, nor judged 
 FINGERPRINT_BYTES = 16
 
 LISTED: Final = 10_000
-"""Violations of each kind that causes are found from, and that a report lists in all where no other
-number is asked for.
+"""Most violations of each kind from which causes are found; by default also the most that a report
+lists in all.
 """
 
 
@@ -65,55 +64,55 @@ class FiledViolation:
     fingerprint: str
     known: bool
     kind_of_op: str | None
-    """Kind of the op the violation is filed under."""
+    """Kind of the op that the violation names."""
     program: str | None
     """Name of its program."""
 
     @property
     def violation(self) -> Violation:
-        """The violation itself."""
+        """The violation as the judge reports it."""
         return self.cause.violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One file: judged, or not readable."""
+    """The result for one file, which was judged or could not be read."""
 
     file: str
     document: Document | None = None
-    """What was judged; None where the file could not be read."""
+    """The document judged; None if the file could not be read."""
     evidence: Evidence | None = None
-    """The same with what was measured."""
+    """The document with its measurements."""
     report: Report | None = None
-    """None where the file could not be read."""
+    """The judge's report; None if the file could not be read."""
     findings: tuple[FiledViolation, ...] = ()
-    """The violations listed, in the report's order."""
+    """The listed violations, in the report's order."""
     causes: tuple[Cause, ...] = ()
-    """What is wrong, most important first."""
+    """The causes found, most important first."""
     examined: Mapping[str, Examined] = field(default_factory=dict)
-    """What each detector said, by letter."""
+    """Letter -> the answer of each detector."""
     unvouched: int = 0
-    """Ops in place that nobody vouches for."""
+    """Number of in-place ops that no kernel declares safe and no audit has found safe."""
     error: str | None = None
     failed: str | None = None
-    """Why there are no causes though something was found: an error of this program, not of the
-    file.
+    """An error of allocsim, not of the file, because of which violations have no causes; None if
+    there is none.
     """
     confirmation: "Confirmation | None" = None
-    """What the plain judge says of the violations listed; None where it was not asked."""
+    """The plain judge's answer on the listed violations; None if it was not asked."""
     max_peak: int | None = None
-    """Bytes the plan may need at most."""
+    """The most bytes that the plan may need; None for no limit."""
     required: str = ""
     """Letters of the detectors that must have run."""
     replay: ReplayAnswer | None = None
-    """What a run with opaque kernels says of the causes, where one was asked for."""
+    """The result of a run with opaque kernels for the causes; None if there was none."""
     executed_by: str = ""
-    """Whose kernels P, D and K ran, on what, where these need not be those of whoever made the
-    plan.
+    """The kernels that P, D and K ran, and on which data, if they may differ from the kernels of
+    the planner's system.
     """
 
     def _repr_html_(self) -> str:
-        """Be shown by a notebook as its causes, with their cures."""
+        """Return a table of the causes with their cures, which a notebook shows."""
         from allocsim.outcomes.cause_table import rows  # noqa: PLC0415 - it reads outcomes
 
         found = [(row.number, row.class_, row.party, row.first, row.evidence, row.cure) for row in rows([self])]
@@ -124,42 +123,42 @@ class Outcome:
 
     @property
     def over_peak(self) -> bool:
-        """Whether the plan needs more bytes than it may."""
+        """Whether the plan needs more bytes than `max_peak`."""
         return self.report is not None and self.max_peak is not None and self.report.stats.peak_bytes > self.max_peak
 
     @property
     def new(self) -> int:
-        """Violations that are not known; those beyond the list count as unknown."""
+        """Number of violations that are not known; violations not listed count as unknown."""
         if self.report is None:
             return 0
         return self.report.count - sum(finding.known for finding in self.findings)
 
     @property
     def measured(self) -> tuple[Cause, ...]:
-        """Causes without a violation: what only kernels and numbers show."""
+        """Causes without a violation, which only kernels and numbers show."""
         return tuple(cause for cause in self.causes if not cause.violations)
 
     @property
     def passes(self) -> bool:
-        """Whether nothing is wrong that was not known before."""
+        """Whether the outcome passes, as the header of this package says."""
         unknown = self.replay is not None and bool(self.replay.unaccounted)
         return self.error is None and not self.new and not self.over_peak and not self.measured and not unknown
 
     @property
     def unexamined(self) -> tuple[str, ...]:
-        """Letters of the detectors that are required and did not run."""
+        """Letters of the required detectors that did not run."""
         return tuple(
             letter for letter in self.required if letter in self.examined and self.examined[letter].state == NOT_RUN
         )
 
     @property
     def judged(self) -> bool:
-        """Whether there was a plan to look at."""
+        """Whether there was a plan to judge."""
         return self.error is None and self.document is not None and bool(self.document.runs)
 
     @property
     def denied(self) -> tuple[Violation, ...]:
-        """Violations that the plain judge does not find: an error of this program."""
+        """Violations that the plain judge does not find: an error of allocsim."""
         return () if self.confirmation is None else self.confirmation.denied
 
     @property
@@ -172,28 +171,28 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRules:
-    """How the judge is asked; most fields are those of `allocsim.judge.fast.check`."""
+    """Options of the judge; most fields are arguments of `allocsim.judge.fast.check`."""
 
     limit: int | None = None
-    """Violations listed at most; None is the judge's own limit."""
+    """Most violations that are listed; None is the judge's own limit."""
     plain: bool = False
-    """Whether the report is that of the plain judge (`allocsim.judge.plain`), and of it alone."""
+    """Whether only the plain judge (`allocsim.judge.plain`) makes the report."""
     strict: bool = False
-    """Whether an alias that nobody vouches for is a violation."""
+    """Whether an `AssumedInPlace` is a violation."""
     kinds: KindsTable | None = None
-    """What kernels promise where a document says that nobody knows."""
+    """Alias contracts by kind, for ops whose contract the document leaves unknown."""
     unbounded: bool = False
-    """Whether the judge looks at everything, however long it takes."""
+    """Whether the judge examines every suspect, however long it takes."""
     confirm: bool = True
-    """Whether the plain judge is asked for the violations that are listed."""
+    """Whether the plain judge must confirm the listed violations."""
 
     def report(self, document: Document) -> Report:
-        """Return what the judge says of a document."""
+        """Return the judge's report of a document."""
         return self.reports(document)[0]
 
     def reports(self, document: Document) -> tuple[Report, Report]:
-        """Return what the judge says of a document, and a report that lists enough to find all
-        causes. The columns judge once.
+        """Return the judge's report of a document, and a report that lists enough violations to
+        find all causes. The fast judge runs only once.
         """
         most = LISTED if self.limit is None else self.limit
         if self.plain:
@@ -209,7 +208,7 @@ class JudgeRules:
         return report, told(found, document)
 
     def listed(self, document: Document, *, sizes: bool = True) -> Report:
-        """Return what the judge finds, every kind of violation listed, without sentences."""
+        """Return the judge's report with violations of every kind listed, without sentences."""
         return self._checked(document, LISTED, sizes=sizes)
 
     def _checked(self, document: Document, limit: int, *, sizes: bool = True) -> Report:
@@ -228,7 +227,7 @@ class JudgeRules:
 AS_USUAL: Final = JudgeRules()
 
 
-@paused()  # rows, records and causes stay until all is told, and next to none is in a cycle
+@paused()  # rows, records and causes live until the end, and next to none is in a reference cycle
 def judge_file(
     path: str | Path,
     *,
@@ -241,16 +240,16 @@ def judge_file(
 ) -> Outcome:
     """Read a file in any supported format, or a folder of evidence, and judge it.
 
-    What cannot be read is an outcome with an error.
+    If the file cannot be read, the outcome has the error.
 
     Args:
-        path: the file or folder, as it is named in what is printed.
-        rules: how the judge is asked.
+        path: the file or folder; messages name it like this.
+        rules: the options of the judge.
         known: fingerprints of violations that do not count.
-        max_peak: bytes the plan may need at most.
-        causes_too: whether causes are found and each violation is given its cause and fingerprint,
-            which costs as much as judging. Without, `findings` and `causes` are empty.
-        cures: whether the cure of each cause is sought too.
+        max_peak: the most bytes that the plan may need.
+        causes_too: whether to find causes and to give each violation its cause and fingerprint,
+            which costs as much as judging. Otherwise `findings` and `causes` are empty.
+        cures: whether to search the cure of each cause, too.
         required: letters of the detectors that must have run.
     """
     name = str(path)
@@ -268,12 +267,12 @@ def judge_file(
 
 
 def replayed(outcome: Outcome, rules: JudgeRules, *, asked: bool = True) -> Outcome:
-    """Return an outcome with what a run with opaque kernels says of each of its causes.
+    """Return an outcome with the result of a run with opaque kernels for each of its causes.
 
-    Unless it was `asked` for, a clean document is not run, nor one of more than `UNASKED` ops, nor
-    one in which no op is run (beliefs, an instance of a solver), since no number can differ there.
-    A violation that is not listed may account for a read that differs, so where not all are listed
-    no read is called unaccounted for.
+    Unless the run was `asked` for, it is left out for a clean document, for one of more than
+    `UNASKED` ops, and for one without ops that run (beliefs, an instance of a solver), where no
+    number can differ. A violation that is not listed may explain a read that differs. So if not all
+    violations are listed, no read is called unaccounted for.
     """
     if outcome.document is None or outcome.report is None:
         return outcome
@@ -293,7 +292,7 @@ def replayed(outcome: Outcome, rules: JudgeRules, *, asked: bool = True) -> Outc
 
 
 def read_evidence(path: Path) -> Evidence:
-    """Return what a folder of evidence holds, or a document as evidence without measurements.
+    """Return the evidence in a folder, or a document file as evidence without measurements.
 
     Raises DocumentError or OSError for anything else.
     """
@@ -316,12 +315,12 @@ def outcome_of(
     executed_by: str = "",
     required: str = "",
 ) -> Outcome:
-    """Judge a document or evidence by some rules, unless the `report` of its document is given.
+    """Return the outcome of a document or evidence; it is judged by `rules`, unless its `report` is
+    given.
 
-    Violations whose fingerprint is `known` are marked so.
-
-    `causes` are given where they are known (a verdict's), with `report`. `whys` says of detectors
-    that did not run why, `executed_by` whose kernels were run.
+    Violations whose fingerprint is in `known` are marked as known. `causes` may be given with a
+    `report`, as a verdict has them. `whys` has the reason for each detector that did not run, by
+    letter, and `executed_by` names the kernels that were run.
     """
     evidence = judged if isinstance(judged, Evidence) else Evidence(document=judged)
     report, whole = rules.reports(evidence.document) if report is None else (report, None)
@@ -339,8 +338,8 @@ def _found(
     *,
     cures: bool,
 ) -> Outcome:
-    """Return an outcome with its causes, those given or found from the whole report of its
-    document, and each violation under its cause.
+    """Return an outcome with each violation under its cause. The causes are those given, or are
+    found from the `whole` report of its document.
     """
     evidence, report = bare_outcome.evidence, bare_outcome.report
     assert evidence is not None
@@ -362,8 +361,8 @@ def _found(
 
 
 def _confirmed(outcome: Outcome, rules: JudgeRules) -> Outcome:
-    """Return an outcome with what the plain judge says of its violations; of a large document of
-    those with which each cause, or each kind, begins.
+    """Return an outcome with the plain judge's answer on its violations; in a large document, the
+    first violation of each cause, or of each kind, is looked for first.
     """
     document, report = outcome.document, outcome.report
     if rules.plain or not rules.confirm or document is None or report is None or not report.violations:
@@ -381,7 +380,7 @@ def _confirmed(outcome: Outcome, rules: JudgeRules) -> Outcome:
 
 
 def denial(outcome: Outcome) -> str:
-    """Return what is said where the plain judge does not find what the report lists."""
+    """Return the message for listed violations that the plain judge does not find."""
     what = outcome.denied[0]
     more = f", and {len(outcome.denied) - 1} more" if outcome.denied[1:] else ""
     return (
@@ -391,7 +390,7 @@ def denial(outcome: Outcome) -> str:
 
 
 def failure(file: str, report: Report, error: Exception) -> str:
-    """Return what is said where the verdict, and not the file, is at fault."""
+    """Return the message for an error of the verdict, which is not the fault of the file."""
     first = report.violations[0].message if report.violations else "what was measured"
     what = " ".join(str(error).split())
     return (
@@ -410,7 +409,7 @@ def _causes(evidence: Evidence, report: Report, rules: JudgeRules, *, cures: boo
 
 
 def _measures(evidence: Evidence) -> bool:
-    """Return whether there is more than a document."""
+    """Return whether the evidence has measurements besides the document."""
     return any(getattr(evidence, name) is not None for name in ("audit", "origins", "sanitizer", "diverges"))
 
 
@@ -437,7 +436,7 @@ def _outcome(
 
 def verdict_entry(verdict: Verdict, evidence: Evidence, *, patched: bool = False) -> dict[str, Any]:
     """Return the keys of a verdict in `--json`: the verdict, its detectors, its causes, and what
-    was examined; the patches of the cures where they are asked for.
+    each detector examined; with `patched`, also the patches of the cures.
     """
     patch = {"patch": None if verdict.cure is None else list(verdict.cure.patch)} if patched else {}
     return {

@@ -1,7 +1,7 @@
-"""`assert_clean`: a test fails with the ops round each violation.
+"""`assert_clean`: makes a test fail with a message that shows the ops round each violation.
 
     allocsim.assert_clean(program, plan)                 # as verify_program
-    allocsim.assert_clean(document)                      # or whatever else `verify` takes
+    allocsim.assert_clean(document)                      # or anything else that `verify` takes
     allocsim.assert_clean("plan.json")                   # or any file or folder that `allocsim check` takes
     allocsim.assert_clean(program, plan, max_peak=1 << 20)
 
@@ -23,23 +23,23 @@ from allocsim.outcomes.verification import document_of
 from allocsim.verdict.attribution import Charge
 
 SHOWN: Final = 3
-"""Violations that a message describes with the ops round them.
+"""Number of violations that a message describes with the ops round them.
 
-The others are one line each up to `LISTED`.
+Further violations, up to `LISTED`, have one line each.
 """
 
 LISTED: Final = 20
 
 
 class UncleanError(AssertionError):
-    """A plan is not what a test said it is; the message shows the ops round each fault."""
+    """A plan is not clean, as a test asserted; the message shows the ops round each fault."""
 
     def __init__(self, message: str, *, document: Document, outcome: Outcome) -> None:
         super().__init__(message)
         self.document = document
-        """What was judged."""
+        """The document judged."""
         self.outcome = outcome
-        """What was found."""
+        """The outcome, with all violations and causes."""
 
 
 def assert_clean(
@@ -53,19 +53,19 @@ def assert_clean(
     """Judge a plan and raise unless it is clean.
 
     Args:
-        what: what is judged, as `verify` takes it, or the path of a file or folder.
-        plan: the plan to judge it with, or an offset for each buffer.
-        max_peak: bytes the plan may need at most.
+        what: a document, a plan or runs, as `verify` takes them, or the path of a file or folder.
+        plan: the plan to judge `what` with, or an offset for each buffer.
+        max_peak: the most bytes that the plan may need.
         known: fingerprints of violations that do not count (`allocsim.outcomes.baseline.read`).
         shown: how many violations the message describes with the ops round them.
 
     Returns:
-        The report, whose warnings may be of interest.
+        The report, which may have warnings.
 
     Raises:
         UncleanError: an AssertionError with the faults in its message, and document and outcome as
             attributes.
-        ModelError: `what` and `plan` make no question.
+        ModelError: `what` and `plan` do not fit together.
         AllocsimError: the file cannot be read.
     """
     __tracebackhide__ = True
@@ -83,8 +83,8 @@ def assert_clean(
 
 
 def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> str:
-    """Return the faults of an outcome as text: causes, the first few violations with the ops round
-    them, more in a line each, how many are left.
+    """Return the faults of an outcome as text: causes, the first violations with the ops round
+    them, further ones in a line each, and the number of those left out.
     """
     fresh = [finding for finding in outcome.findings if not finding.known]
     lines: list[str] = []
@@ -109,7 +109,7 @@ def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> s
 
 
 def _leading(findings: Sequence[Any]) -> list[Charge]:
-    """Return the causes, late reads first: they tell more than the overlaps and beliefs behind
-    them.
+    """Return the charges of violations, late reads first: these show more than overlaps and wrong
+    beliefs.
     """
     return sorted((finding.cause for finding in findings), key=lambda cause: cause.violation.kind != "StaleRead")

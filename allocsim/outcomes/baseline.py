@@ -2,10 +2,10 @@
 
     {"format": "allocsim-baseline", "version": 1, "known": [{"fingerprint": "...", "kind": ..., "class": ..., "fault": ..., "cause": ..., "message": ...}]}
 
-Only `fingerprint` is read back; the rest is for people who review the file. Entries are sorted, so
-that a file changes where the faults do.
+Only `fingerprint` is read back; the other keys are for people who review the file. Entries are
+sorted, so that the file changes only where faults change.
 
-What this module does not see: what a fingerprint is made of (`allocsim.outcomes`).
+What this module does not see: how a fingerprint is computed (`allocsim.outcomes`).
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class _Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dumps(outcomes: Iterable[Outcome]) -> bytes:
-    """Return the violations of some outcomes as a file of known faults, each fault once."""
+    """Return the violations of outcomes as a file of known faults, each fault once."""
     known: dict[str, Known] = {}
     for outcome in outcomes:
         for finding in outcome.findings:
@@ -63,7 +63,7 @@ def dumps(outcomes: Iterable[Outcome]) -> bytes:
 def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
     """Return the fingerprints in a file of known faults.
 
-    Raise DocumentError with the place of what is wrong.
+    Raise DocumentError with the place of the fault if `data` is no such file.
     """
     found: _Baseline = record_of(data, _Baseline, source, what="file of known faults")
     return frozenset(entry.fingerprint for entry in found.known)
@@ -72,6 +72,6 @@ def loads(data: bytes, source: str = "baseline") -> frozenset[str]:
 def read(path: str | Path) -> frozenset[str]:
     """Return the fingerprints in a file.
 
-    Raise DocumentError where it is no such file, or cannot be read.
+    Raise DocumentError if it is no such file, or cannot be read.
     """
     return loads(content(path, CEILINGS["record"]), str(path))

@@ -5,10 +5,10 @@
     github.annotations, github.summary   # the same as GitHub shows it
 
 A file that cannot be judged has a row with its error and no number. `state` is `new`, `known`
-(every violation of it is in the baseline), `error`, or `failed`: the file was judged, and its
-causes could not be found.
+(every violation of the cause is in the baseline), `error`, or `failed`: the file was judged, but
+its causes could not be found.
 
-What this module does not see: violations one by one (`allocsim.outcomes.sarif` has those).
+What this module does not see: single violations (`allocsim.outcomes.sarif` lists them).
 """
 
 import csv
@@ -34,11 +34,11 @@ class CauseRow(NamedTuple):
     party: str | None = None
     places: int | None = None
     first: str = ""
-    """Where it strikes first."""
+    """The first place at which the cause shows."""
     evidence: str = ""
     """What happened, or why the file cannot be judged."""
     cure: str = ""
-    """With its price; what is to be mended where none was found."""
+    """The cure with its price; if none was found, the mend that is needed."""
     price_bytes: int | None = None
     run: int | None = None
     op: int | None = None

@@ -1,16 +1,17 @@
-"""Whether the plain judge finds the violations that a report lists.
+"""Confirms, with the plain judge, the violations that a report lists.
 
     said = confirmation(document, report.violations, first=...)
-    said.asked, said.found          # how many were looked for, and how many of them are found
-    said.denied                     # those not in the whole document: a fault of allocsim
+    said.asked, said.found          # how many violations were looked for, and how many were found
+    said.denied                     # violations not found in the whole document: an error of allocsim
 
-A report comes from the columns (`allocsim.judge.fast`). The plain judge (`allocsim.judge.plain`)
-shares no code with them, and is asked for what they list. A document that costs it at most `WHOLE`
-is judged again as it is, and every violation is looked for. Of a larger one the first violation of
-each cause, and then the others, are looked for in a cut: the ops that touch the buffers of the
-violation, those between them that touch bytes which a plan lays over these, and the ops that made
-what all these read. Cuts cost at most `CUT` together. What a cut does not show may hang on what was
-cut away, so it is counted as not found, and not denied.
+A report comes from the fast judge (`allocsim.judge.fast`). The plain judge (`allocsim.judge.plain`)
+shares no code with it and looks for the violations that it lists. A document that costs the plain
+judge at most `WHOLE` is judged as a whole, and every violation is looked for. In a larger document,
+the first violation of each cause, and then the others, are looked for in a *cut*: the ops that
+touch the buffers of the violation, the ops between them that touch bytes which a plan lays over
+these, and the ops that made the values that all these read. All cuts cost at most `CUT` together. A
+violation may depend on ops that were cut away, so if a cut does not show it, it counts as not
+found, and is not denied.
 
 What this module does not see: sentences, causes and cures.
 """
@@ -29,48 +30,48 @@ from allocsim.outcomes.plain_report import plain_report
 from allocsim.reduction.cut import KeptRows, cut_with_rows, owners
 
 WHOLE: Final = 4_000
-"""Cost (`_cost`) up to which a document is judged again as it is: about 1,000 ops."""
+"""Highest cost (`_cost`) of a document that is judged as a whole: about 1,000 ops."""
 
 CUT: Final = 4_000
-"""Cost of all cuts of a document together."""
+"""Highest cost of all cuts of a document together."""
 
 CUTTING: Final = 1_000
-"""Rows that go through a cut in the time in which the plain judge goes through one."""
+"""Number of rows that are cut in the time in which the plain judge takes one row."""
 
 PROGRAM: Final = 40
-"""Rows that the plain judge goes through in the time in which one program more is cut."""
+"""Number of rows that the plain judge takes in the time in which one more program is cut."""
 
 REFUSED: Final = 20
-"""Cuts that are made, and found to cost too much, until no more are made."""
+"""Number of cuts found too costly after which no more cuts are made."""
 
 PER_ROW: Final = 4
-"""Violations that the plain judge makes in the time in which it goes through a row."""
+"""Number of violations that the plain judge makes in the time in which it takes one row."""
 
 COMPARED: Final = tuple(each.name for each in fields(Violation) if each.compare)
 PARTIAL: Final = {"bytes", "schedule", "hazards", "ends"}
-"""What a cut, or a bound on the pieces of a read, may change of a violation."""
+"""Fields of a violation that a cut, or a bound on the pieces of a read, may change."""
 
 TABLES: Final = {
     **dict.fromkeys(("step", "op", "other_op", "want_op"), "ops"),
     **dict.fromkeys(("buffer", "other_buffer"), "buffers"),
     "value": "values",
 }
-"""Field of a violation -> the table whose rows it counts, which a cut numbers anew."""
+"""Field of a violation -> the table that it is an index into; a cut numbers its rows anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What the plain judge says of the violations that a report lists."""
+    """The plain judge's answer on the violations that a report lists."""
 
     listed: int
     asked: int
     found: int
     denied: tuple[Violation, ...] = ()
-    """Those that it does not find in the whole document."""
+    """Violations that the plain judge does not find in the whole document."""
 
     @property
     def whole(self) -> bool:
-        """Whether each violation that is listed was found."""
+        """Whether every listed violation was found."""
         return self.found == self.listed
 
     def as_json(self) -> dict[str, int]:
@@ -87,18 +88,18 @@ def confirmation(
     kinds: Mapping[str, Any] | None = None,
     strict: bool = False,
 ) -> Confirmation:
-    """Look for violations by the plain judge.
+    """Look for violations with the plain judge.
 
     Complexity: that of the plain judge on a document of at most `WHOLE`, or on cuts of at most
     `CUT` together; O(columns) for each cut.
 
     Args:
-        document: what was judged.
+        document: the document that was judged.
         listed: the violations of its report.
-        first: those to look for where the document is large, the most important first.
-        count: how many there are with those that are not listed: the plain judge makes them all.
-        kinds: the table of kinds that it was judged with.
-        strict: whether an alias that nobody vouches for was judged as a violation.
+        first: violations to look for if the document is large, the most important first.
+        count: number of all violations, also unlisted ones, for the plain judge makes them all.
+        kinds: the table of kinds with which the document was judged.
+        strict: whether `AssumedInPlace` was judged as a violation.
     """
 
     def judged(part: Document) -> tuple[Violation, ...]:
@@ -128,9 +129,9 @@ def confirmation(
 
 
 def _cost(document: Document, most: int) -> int:
-    """Return the rows that the plain judge goes through: ops, accesses, buffers, ranges of values
-    and events, of each run, and of what no run has. Where they are more than `most`, a lower bound
-    is enough.
+    """Return the number of rows that the plain judge takes: ops, accesses, buffers, ranges of
+    values and events, of each run and of programs without a run. If it is more than `most`, the
+    result may be a lower bound.
     """
     runs = [run.program for run in document.runs]
     ran = {id(one) for one in (*runs, *(run.plan for run in document.runs))}
@@ -146,14 +147,14 @@ def _cost(document: Document, most: int) -> int:
 
 
 def _own_rows(program: Program) -> int:
-    """Return ops, buffers, and of accesses, values, and pairs with waits those that are most."""
+    """Return ops plus buffers plus the largest of: accesses, values, pairs with waits."""
     table = program.ops
     beside = len(table.operands) + len(table.results), len(program.values), len(table.in_place) + len(table.after)
     return len(table) + len(program.buffers) + max(beside)
 
 
 def _pairs(document: Document) -> int:
-    """Return an upper bound of the violations that are about two slots, or two unordered ops."""
+    """Return an upper bound of the number of violations about two slots or two unordered ops."""
     ops = sum(len(run.program.ops) for run in document.runs)
     at_once = any(run.after is not None or len(np.unique(run.program.ops.stream)) > 1 for run in document.runs)
     found = ops * ops if at_once else 0
@@ -166,8 +167,8 @@ def _pairs(document: Document) -> int:
 
 
 def _pieces(program: Program, most: int) -> int:
-    """Return an upper bound of the ranges of bytes that the values of a program have, in order of
-    the elements where a `same` moves them.
+    """Return an upper bound of the number of byte ranges of a program's values; for values that a
+    `same` moves, the ranges are in order of the elements.
     """
     values, table = program.values, program.ops
     moved = np.zeros(len(values), dtype=np.bool_)
@@ -178,7 +179,7 @@ def _pieces(program: Program, most: int) -> int:
 
 
 def _rows(value: Value) -> int:
-    """Return how many ranges the elements of a value are, in their order."""
+    """Return the number of ranges of a value's elements, taken in row-major order."""
     packed = value.width < 8 and len(value.shape) > 0  # its last dimension is one range
     dims = list(zip(value.shape, value.strides, strict=True))[: -1 if packed else None]
     length, rows = 0 if packed else value.itemsize, 1
@@ -188,13 +189,13 @@ def _rows(value: Value) -> int:
 
 
 def _facts(record: Violation, *, partly: bool = False) -> tuple[Any, ...]:
-    """Return what two judges must agree on of a violation."""
+    """Return the fields of a violation on which both judges must agree."""
     return (partly, *(getattr(record, name) for name in COMPARED if not (partly and name in PARTIAL)))
 
 
 def _cut(document: Document, record: Violation) -> tuple[Document, tuple[KeptRows, ...]] | None:
-    """Return the part of a document that decides about a violation, and its rows; None where it
-    cannot be cut.
+    """Return the part of a document that decides about a violation, and the rows it keeps; None if
+    the document cannot be cut.
     """
     counts = [len(program.buffers) for program in document.programs]
     abouts = {count: _about(count, record) for count in set(counts)}
@@ -213,14 +214,14 @@ def _cut(document: Document, record: Violation) -> tuple[Document, tuple[KeptRow
 
 
 def _about(count: int, record: Violation) -> Bools:
-    """Return which of `count` buffers the violation names."""
+    """Return bool (count,): the buffers that the violation names."""
     about = np.zeros(count, dtype=np.bool_)
     about[[one for one in (record.buffer, record.other_buffer) if one is not None and one < len(about)]] = True
     return about
 
 
 def _near(document: Document, about: Bools) -> Bools:
-    """Return which buffers are among some, or share bytes with one of them in a plan."""
+    """Return bool (buffers,): the buffers `about` and all that share bytes with one in a plan."""
     near = about.copy()
     for plan in document.plans:
         if len(plan.offset) != len(about):
@@ -233,9 +234,9 @@ def _near(document: Document, about: Bools) -> Bools:
 
 
 def _deciding(program: Program, about: Bools, near: Bools, named: Sequence[int]) -> tuple[Bools, Bools, Bools]:
-    """Return which ops decide about some buffers, and which of their operands and results: from
-    the first op that touches one, or is named, to the last, what touches a buffer near them, and
-    what made what is read of these. The first op of all where none does.
+    """Return masks of the ops that decide about the buffers `about`, and of their operands and
+    results. They are the ops that touch a buffer in `near`, from the first to the last op that is
+    named or touches one of `about`, and the ops that made values these read; at least the first op.
     """
     table, values = program.ops, program.values
     reader, writer = owners(table.operand_starts), owners(table.result_starts)
@@ -263,8 +264,8 @@ def _deciding(program: Program, about: Bools, near: Bools, named: Sequence[int])
 
 
 def _not_idle(document: Document, near: Sequence[Bools]) -> list[Bools]:
-    """Return, for each program, the buffers that an op of a program with as many touches, or that
-    are near: programs on one plan keep the same.
+    """Return, for each program, the buffers that are near, or that an op touches of some program
+    with as many buffers: programs that run on one plan must keep the same buffers.
     """
     kept: dict[int, Bools] = {}
     for program, close in zip(document.programs, near, strict=True):
@@ -275,7 +276,7 @@ def _not_idle(document: Document, near: Sequence[Bools]) -> list[Bools]:
 
 
 def _as_before(record: Violation, part: Document, rows: Sequence[KeptRows]) -> Violation:
-    """Return a violation of a cut as the whole document numbers what it names."""
+    """Return a violation of a cut with the indices of the whole document."""
     ran = [index_of(part.programs, run.program) for run in part.runs]
     own = record.program or 0
     other = own if record.other_run is None else ran[record.other_run]

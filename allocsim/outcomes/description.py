@@ -1,4 +1,4 @@
-"""A violation with the ops round it, as a compiler shows an error with the lines round it.
+"""Shows a violation with the ops round it, as a compiler shows an error with the lines round it.
 
     StaleRead: op 2 'sum' reads bytes [0, 256) of ...
       C01, fault of the plan: the belief ends before a reader of the buffer's own value
@@ -10,10 +10,10 @@
       'x' (buffer 0): 256 bytes in cpu[0, 256), accessed in steps [0, 3), believed to live [0, 2)
       'y' (buffer 1): 256 bytes in cpu[0, 256), accessed in steps [1, 3), believed to live [1, 3)
 
-Every party is marked, `>` marks the op a violation is filed under, and `CONTEXT` ops before and
-after each are shown; what lies between is counted. An op of an inlined call or branch says which
-(`in 'cond_1/then'`). Parties of several runs stand under one heading for each run. Names come from
-files; they are quoted and kept to one line.
+Every op that takes part is marked, and `>` marks the op that the violation names. `CONTEXT` ops
+before and after each of them are shown; ops between are counted. An op of an inlined call or branch
+names it (`in 'cond_1/then'`). Ops of several runs stand under one heading for each run. Names come
+from files; they are quoted and kept to one line.
 
 Complexity: O(accesses) for each violation.
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from allocsim.verdict.attribution import Charge
 
 CONTEXT: Final = 2
-"""Ops shown before and after each party."""
+"""Number of ops shown before and after each op that takes part."""
 
 OPERANDS: Final = 4
-"""Operands and results of an op that are named before the rest is counted."""
+"""Most operands, and results, of an op that are named; the rest is counted."""
 
 COLUMNS: Final = 80
-"""Width beyond which what a party did stands in a line of its own."""
+"""Width of a line; if an op and its mark are longer, the mark stands in a line of its own."""
 
 DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     # kind: what `op`, `other_op` and `want_op` did; `{}` is the bytes, the place
@@ -61,9 +61,9 @@ DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     "FreeOfUnallocated": ("freed here, and was never allocated: {place}", "", ""),
     "AllocOverLive": ("allocated here, over what is still allocated: {place}", "", ""),
 }
-"""What the parties of a violation did, in words.
+"""Kind -> what each op that takes part in a violation did, in words.
 
-Other kinds are filed under an op without a word.
+Violations of other kinds show their op without a word.
 """
 
 RACING: Final[dict[str, tuple[str, str]]] = {
@@ -71,10 +71,10 @@ RACING: Final[dict[str, tuple[str, str]]] = {
     "read after write": ("reads {bytes}", "may not have written them yet"),
     "write after write": ("writes {bytes}", "may write them after it"),
 }
-"""What the two parties of a race do, by its first hazard."""
+"""First hazard of a race -> what its two ops do, in words."""
 
 EVENTS: Final = ("DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime")
-"""Filed under the step of an event of the planner, not under an op."""
+"""Kinds whose step is the step of a planner's event, and not an op."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,8 @@ def describe(document: Document, violation: Violation, *, cause: "Charge | None"
 
 
 def describe_program(program: Program, plan: Plan | None = None) -> str:
-    """Return every op and every buffer of a program, with its place in a plan, as text of several
-    lines. O(program).
+    """Return every op and every buffer of a program as text of several lines; with a plan, each
+    buffer has its place. O(program).
     """
     paths = calls(program)
     ops = [f"    {op.step:>6}  {_op_line(program, op, paths)}".rstrip() for op in program.ops]
@@ -120,7 +120,7 @@ def describe_program(program: Program, plan: Plan | None = None) -> str:
 
 
 def describe_round(program: Program, plan: Plan | None, deeds: Mapping[int, str], buffers: Iterable[int] = ()) -> str:
-    """Return the ops round some steps, each with what it did, and the places of some buffers, as
+    """Return the ops round the steps `deeds`, each with its deed, and the places of the buffers, as
     text of several lines.
     """
     parties = [_Party(run=None, op=step, deed=deed, main=bool(deed)) for step, deed in deeds.items()]
@@ -174,7 +174,7 @@ def _parties(document: Document, v: Violation) -> Iterator[_Party]:
 
 
 def _sharing(document: Document, v: Violation) -> Iterator[_Party]:
-    """The last access to the donor of a pair and the first to its recipient."""
+    """Yield the last access to the donor of a pair and the first access to its recipient."""
     program, _ = _at(document, v, None)
     spans = [None if buffer is None else _span(program, buffer) for buffer in (v.buffer, v.other_buffer)]
     if spans[0] is None or spans[1] is None:
@@ -275,8 +275,8 @@ def _where(program: Program, buffer: int, plan: Plan | None) -> str:
 
 
 def _span(program: Program, buffer: int) -> tuple[int, int] | None:
-    """Return the steps `[first, last + 1)` of the ops, views apart, that name a value of the
-    buffer.
+    """Return `[first, last + 1)`: the first and the last op, except views, that name a value of the
+    buffer; None if there is none.
     """
     first, last = first_and_last(program)
     return None if last[buffer] == NEVER else (int(first[buffer]), int(last[buffer]) + 1)

@@ -1,12 +1,12 @@
-"""What was examined: for each detector whether it ran, on what, and what it said.
+"""For each detector: whether it ran, on what, and whether it found something.
 
-And what nobody vouches for.
+The module also counts in-place ops that no kernel declares safe and no audit has found safe.
 
     examined = examination(evidence, report)
     examined["K"].state                     # "clean", "found" or "not run"
 
-A detector that did not run says nothing, neither good nor bad; `why` says why, and where a command
-of this project can run it, which.
+A detector that did not run gives no answer, neither good nor bad; `why` has the reason, and the
+command that can run it, if there is one.
 
 | | asks | ran if |
 |---|---|---|
@@ -42,14 +42,14 @@ NO_PLAN: Final = "no plan here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What one detector said."""
+    """The answer of one detector."""
 
     state: str
     """`clean`, `found` or `not run`."""
     why: str = ""
-    """Why it did not run; of one that ran, what it could see little of."""
+    """Why the detector did not run; if it ran, what it could examine only in part."""
     of: str = ""
-    """What it looked at."""
+    """What the detector examined."""
 
     def as_json(self) -> dict[str, str]:
         """Return the entry of `examined` in `--json`."""
@@ -57,13 +57,13 @@ class Examined:
 
 
 def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | None = None) -> dict[str, Examined]:
-    """Return what each detector said, by letter, in the order of `DETECTORS`.
+    """Return letter -> the answer of the detector, in the order of `DETECTORS`.
 
     Args:
-        evidence: what was judged, with the rows that were measured.
-        report: what S, L and H found in its document.
-        whys: why a detector whose rows are not there did not run, where that is known; of one that
-            ran, what it saw little of.
+        evidence: the document judged, with the rows that were measured.
+        report: the findings of S, L and H in its document.
+        whys: letter -> why a detector without rows did not run, if that is known; for a detector
+            that ran, what it could examine only in part.
     """
     document, whys = evidence.document, whys or {}
     runs, most, overlapping = len(document.runs), streams(document), at_once(document.runs)
@@ -94,24 +94,24 @@ def examination(evidence: Evidence, report: Report, whys: Mapping[str, str] | No
 
 
 def assumed_returns(document: Document) -> int:
-    """Return how many blocks an allocator's trace is taken to have given back though it does not
-    say so (`allocsim.programs.allocator_trace`).
+    """Return how many blocks are assumed to be returned in an allocator's trace without a
+    `returned` event (`allocsim.programs.allocator_trace`).
     """
     found = (program.meta.get("assumed_returns") for program in document.programs)
     return sum(count for count in found if isinstance(count, int) and count > 0)
 
 
 def unseen(document: Document) -> tuple[str, ...]:
-    """Return what an importer says that its file does not tell: `unseen` in a program's `meta`."""
+    """Return the facts that, an importer says, its file lacks: `unseen` in a program's `meta`."""
     rows = (program.meta.get("unseen") for program in document.programs)
     return tuple(dict.fromkeys(str(text) for row in rows if isinstance(row, (list, tuple)) for text in row))
 
 
 def unaudited(evidence: Evidence) -> tuple[str, ...]:
-    """Return the kinds of ops that lie in place in some run, and of which an audit that was made
-    says nothing.
+    """Return the kinds of ops that run in place in some run and that the audit, if there was one,
+    did not cover.
 
-    Of an op whose results lie apart from its operands there is nothing to audit.
+    An op whose results lie apart from its operands needs no audit.
     """
     if evidence.audit is None:
         return ()
@@ -122,9 +122,9 @@ def unaudited(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _kinds_in_place(program: Program, plan: Plan) -> set[str]:
-    """Return the kinds of which a plan lays some result over an operand of the op, in another
-    buffer, from first byte to last. A mutation is the program's own, and a `same` moves nothing
-    that a kernel could spoil.
+    """Return the kinds of ops with a result whose hull the plan lays over that of an operand in
+    another buffer. A mutation does not count, for the program demands it, nor does a `same`, for
+    no kernel runs there.
     """
     ops, values = program.ops, program.values
     space = np.where(plan.placed, plan.arena, len(program.arenas) + np.arange(len(plan.arena)))
@@ -150,8 +150,8 @@ def _audited(evidence: Evidence) -> str:
 
 
 def unvouched(evidence: Evidence, report: Report) -> int:
-    """Return how many ops lie in place in a way that no kernel declares and no audit has found
-    safe; each op of a program counts once.
+    """Return the number of ops that run in place although no kernel declares it and no audit has
+    found it safe; each op of a program counts once.
     """
     safe = {row.kind for row in evidence.audit or () if row.measured == "safe"}
     programs = evidence.document.programs
@@ -162,8 +162,8 @@ def unvouched(evidence: Evidence, report: Report) -> int:
 
 
 def kept_outside(document: Document) -> tuple[int, int]:
-    """Return how many buffers, and bytes, the plans in use keep in memory of their own that no
-    problem told them to keep there.
+    """Return the number of buffers, and of bytes, that plans in use keep in memory of their own
+    although no problem demands it.
     """
     plans = {id(run.plan): run.plan for run in document.runs}.values()
     buffers = nbytes = 0
@@ -186,12 +186,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def _kernels(document: Document) -> bool:
-    """Return whether some op is more than a view or what the host does."""
+    """Return whether some op is neither a view nor an op of the host."""
     return any(set(program.ops.kinds) - {VIEW, HOST_READ, HOST_WRITE} for program in document.programs)
 
 
 def _is_ggml(document: Document) -> bool:
-    """Return whether ggml made a plan of this, and has a kernel of every kind in it."""
+    """Return whether ggml made a plan of the document and has a kernel for every kind in it."""
     if not any(plan.source.split(" ")[0] == "ggml" for plan in document.plans):
         return False
     from allocsim.allocators import ggml_kinds  # noqa: PLC0415 - imports every planner

@@ -1,11 +1,11 @@
-"""Outcomes as GitHub's workflows show them: annotations beside the files, and a summary of the job.
+"""Outcomes for GitHub's workflows: annotations beside the files, and a summary of the job.
 
     ::error file=plan.json,title=1. C06 plan::... cure: keep x until op 3 (add) has run, +0 B
 
 `allocsim check --github` prints the annotations, and adds the summary to the file that
-`GITHUB_STEP_SUMMARY` names. A cause that is known is a notice. In annotations and in the summary,
-text from files is escaped, so that no name begins a command of its own or a table's cell; what else
-is printed stands between two lines that switch commands off (`switch`).
+`GITHUB_STEP_SUMMARY` names. A known cause is a notice. In annotations and in the summary, text from
+files is escaped, so that no name begins a command or a table's cell; all other output stands
+between two lines that switch commands off and on again (`switch`).
 
 Source: "Workflow commands for GitHub Actions" (GitHub Docs); escapes as in actions/toolkit.
 
@@ -25,20 +25,20 @@ STEP_SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 LEVELS: Final = {"new": "error", "known": "notice", "error": "error", "failed": "error"}
 WITHOUT_CAUSE: Final = {"new": "too many bytes", "error": "cannot be judged", "failed": "judged, causes not found"}
-"""State of a row that is no cause -> its title."""
+"""State of a row without a cause -> its title."""
 
 MOST_ROWS: Final = 200
-"""Causes in a summary; GitHub takes 1 MiB. The lines of annotations have them all."""
+"""Most causes in a summary, which GitHub limits to 1 MiB. The annotations have all causes."""
 
 _DATA: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
 
 def switch() -> tuple[str, str]:
-    """Return the line that switches commands off and the one that switches them on again.
+    """Return the line that switches commands off and the line that switches them on again.
 
-    What stands between is obeyed nowhere, whatever its names spell: who wrote a file cannot guess
-    the token.
+    GitHub obeys no command between the two lines, whatever names spell there, for the author of a
+    file cannot guess the token.
     """
     token = secrets.token_hex(16)
     return f"::stop-commands::{token}", f"::{token}::"
@@ -75,7 +75,7 @@ def _title(row: CauseRow) -> str:
 
 
 def _found(outcome: Outcome) -> str:
-    """Return what a file came to, in the order of exit statuses."""
+    """Return the result of a file in words."""
     if not outcome.judged:
         return outcome.error or "no plan here"
     causes = f"{len(outcome.causes)} cause{'s'[: len(outcome.causes) != 1]}" if outcome.causes else ""
@@ -89,7 +89,7 @@ def _found(outcome: Outcome) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text as one cell: no markup, no end of a cell or line."""
+    """Return text as one cell, without markup and without an end of a cell or line."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@-])", r"\\\1", line)
 

@@ -1,12 +1,12 @@
-"""Outcomes as JUnit XML, as continuous integration shows tests.
+"""Outcomes as JUnit XML, the format in which continuous integration shows tests.
 
-A file is a test suite, a kind of violation a test case in it: the names of the cases are the same
-for every file and every run. A case fails with all violations of its kind in its text, is skipped
-if all of them are known, and passes if there are none. `max-peak` is a case of its own where a
-limit was given, and so is a read that differs in a replay where nothing was found. A file that
-cannot be read is a suite with one error.
+A file is a test suite, and each kind of violation is a test case in it, so that all files and runs
+have cases with the same names. A case fails with all violations of its kind in its text, is skipped
+if all of them are known, and passes if there are none. `max-peak` is another case if a limit was
+given, and so is a read that differs in a replay although no violation was found. A file that cannot
+be read is a suite with one error.
 
-What this module does not see: time. Every case took none.
+What this module does not see: time. Every case has the time 0.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from allocsim.judge.violations import KINDS
 from allocsim.outcomes import FiledViolation, Outcome
 
 SHOWN: Final = 100
-"""Violations of one kind that are spelled out."""
+"""Most violations of one kind that are written out."""
 
 
 def dumps(outcomes: Iterable[Outcome]) -> bytes:
-    """Return the outcomes as UTF-8 XML. What XML cannot hold is spelled out."""
+    """Return the outcomes as UTF-8 XML; characters that XML does not allow are written as codes."""
     suites = [_suite(outcome) for outcome in outcomes]
     totals = {
         name: count for name, count in _totals(suites).items() if name != "skipped"
@@ -103,7 +103,7 @@ def _totals(suites: list[ET.Element]) -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """Return text with whatever XML 1.0 does not allow spelled out."""
+    """Return text in which characters that XML 1.0 does not allow are written as codes."""
     return "".join(
         char
         if char in "\t\n" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char >= "\U00010000"

@@ -15,9 +15,9 @@ from allocsim.model import Document, Program
 
 
 def plain_report(document: Document, *, limit: int, kinds: Mapping[str, Any] | None, strict: bool) -> Report:
-    """Return what the plain judge (`allocsim.judge.plain.judge`) says of a document.
+    """Return the plain judge's report (`allocsim.judge.plain.judge`) of a document.
 
-    No judge looks into `meta`, so none is written: where no file was read, it may be no JSON.
+    `meta` is left out: no judge reads it, and in a document from memory it may be no JSON.
     """
     record = plain.read(json.loads(dumps(_bare(document))))
     return plain.judge(record, limit=limit, kinds=None if kinds is None else dict(kinds), strict=strict)

@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture that judges plans, and options for all of a run.
+"""The pytest plugin: a fixture that judges plans, and options for a test run.
 
     def test_my_planner(allocsim_check):
         allocsim_check(program, my_planner(program))          # as allocsim.assert_clean
@@ -10,8 +10,8 @@
 | `--allocsim-save DIR` | what is not clean is reduced and written there: `NAME.json`, and `NAME_test.py` to paste |
 | `--allocator NAME` | for `--pyargs allocsim.conformance`: the planner under test; `--allocator-examples`, `-seed`, `-seconds` go with it |
 
-Loaded by its entry point, `-p allocsim.outcomes.pytest_plugin`, or `pytest_plugins`. Loading it
-imports nothing else of allocsim.
+Pytest loads it by its entry point, `-p allocsim.outcomes.pytest_plugin`, or `pytest_plugins`.
+Loading it imports nothing else of allocsim.
 
 What this module does not see: how plans are judged (`allocsim.outcomes.assertions`).
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from allocsim.model import Document
 
 Check = Callable[..., "Report"]
-"""As `allocsim.assert_clean`."""
+"""A function with the arguments of `allocsim.assert_clean`."""
 
 KNOWN = pytest.StashKey[frozenset[str]]()
 MOST = pytest.StashKey[int | None]()
 
 REDUCING_SECONDS = 30.0
-"""Time a failing test may take to be reduced, for `--allocsim-save`."""
+"""Most seconds to reduce the document of a failing test, for `--allocsim-save`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,9 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read what the options name before any test runs.
+    """Read the files that options name, before any test runs.
 
-    Raises UsageError, one line, where it cannot be read.
+    Raises UsageError, one line, if a file cannot be read.
     """
     file, most = config.getoption("--allocsim-baseline"), config.getoption("--allocsim-max-peak")
     if file is None and most is None:

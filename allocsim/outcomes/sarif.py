@@ -1,11 +1,10 @@
-"""Outcomes as SARIF 2.1.0 (OASIS), as code hosts show findings.
+"""Outcomes as SARIF 2.1.0 (OASIS), the format in which code hosts show findings.
 
-One run with one rule for each kind of violation; warnings are left out. A violation is a result
-with its file, the program, op and buffer as logical locations, the other parties as related ones,
-and its fingerprint; a known one is suppressed. A plan over its peak is a result of the rule
-`max-peak`. Files that cannot be read make the invocation unsuccessful and are notifications of it.
-
-What this module does not see: lines and columns. A document is data; its places are rows.
+The log has one run with one rule for each kind of violation; warnings are left out. A violation is
+a result with its file, its fingerprint, its program, op and buffer as logical locations, and the
+other ops and buffers as related locations; a known violation is suppressed. A plan over its peak is
+a result of the rule `max-peak`. A file that cannot be read is a notification of an unsuccessful
+invocation. This module does not see lines and columns. A document is data; its places are rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,7 @@ OWN_RULES: Final = {
     MAX_PEAK: ("MaxPeak", "a plan needs more bytes than it may"),
     MEASURED: ("Measured", "running kernels shows a fault that no plan explains"),
 }
-"""Rules that are no kinds of violation: name and meaning."""
+"""Name -> meaning of the rules that are not kinds of violation."""
 
 RULES: Final = (*(kind for kind, (severity, _) in KINDS.items() if severity == "violation"), *OWN_RULES)
 """Identifiers of the rules, in the order of their indices."""

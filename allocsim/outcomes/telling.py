@@ -1,5 +1,5 @@
-"""An outcome in words, at most 80 columns wide: what is wrong first, then what shows it, then what
-was examined.
+"""An outcome in words, at most 80 columns wide: first the causes, then the violations that show
+them, then the detectors that ran.
 
     plan.json: 1 cause in 3 violations; kernels not examined
     1. C12 plan, 3 places, first at op 3 'host.read_3' of run 0
@@ -8,11 +8,11 @@ was examined.
       S found: 4 ops; L clean: 3 believed buffers
       P, D, K not run: ...
 
-The first line never says more than was examined: "S and L clean", and what was not looked at. Names
-come from files; they are made one line before anything is wrapped. Nothing but blanks between words
-is ever added or broken, so a long name makes a long line.
+The first line never claims more than was examined: it says "S and L clean", and which detectors did
+not run. Names come from files; each is put on one line before text is wrapped. Wrapping only
+replaces blanks between words, so a long name makes a long line.
 
-What this module does not see: the terminal, and how anything was found.
+What this module does not see: the terminal, and how violations are found.
 """
 
 import re
@@ -49,7 +49,7 @@ NOT_ASKED: Final = (
     "which of several reasons spoils a place was not asked of every place: the steps set for that are spent; "
     "the writer found is believed"
 )
-"""Said once, where causes are not all `asked`."""
+"""A line that is printed once, if not all causes were `asked`."""
 
 NOT_SOUGHT: Final = "; a cure was not looked for to the end: the steps set for cures are spent"
 
@@ -59,8 +59,8 @@ CHEAPER: Final = "; cheaper ones were not looked for to the end"
 
 
 def headline(outcome: Outcome) -> str:
-    """Return the first line without the name of the file: what was found or is clean, and what was
-    not looked at.
+    """Return the first line without the name of the file: the findings or the clean detectors, and
+    the detectors that did not run.
     """
     return "; ".join(_head_parts(outcome))
 
@@ -79,7 +79,7 @@ def _head_parts(outcome: Outcome) -> list[str]:
         parts.append("kernels not examined")
     elif (
         outcome.evidence is not None
-        and outcome.examined["D"].state == NOT_RUN  # which runs every kernel, whatever K asked of
+        and outcome.examined["D"].state == NOT_RUN  # D runs every kernel, also those that K left out
         and (left := unaudited(outcome.evidence))
     ):
         parts.append(f"{counted(len(left), 'kind')} of kernels not examined")
@@ -95,8 +95,8 @@ def _head_parts(outcome: Outcome) -> list[str]:
 
 
 def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
-    """Yield the outcome as lines: the first, a line or two for each cause, the violations under
-    them, sizes, and what was examined.
+    """Yield the outcome as lines: the headline, a line or two for each cause, the violations under
+    their causes, sizes, and the detectors.
     """
     yield from _head_lines(outcome)
     if outcome.report is None:
@@ -126,14 +126,14 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
 
 
 def _confirmed_in_part(said: "Confirmation") -> str:
-    """Return how many violations of a large document the plain judge was asked for, and finds."""
+    """Say how many violations of a large document the plain judge looked for, and found."""
     where = "" if not said.asked else f", each on a cut of the document, and finds {said.found}"
     return f"the plain judge was asked for {said.asked:,} of {counted(said.listed, 'violation')} listed{where}"
 
 
 def _head_lines(outcome: Outcome) -> Iterator[str]:
-    """Yield the headline behind the name of the file: as many of its parts as fit into a line, the
-    first always in the first.
+    """Yield the lines of the headline, which begins with the name of the file: as many of its parts
+    as fit into each line, and always one in the first line.
     """
     first, *others = _head_parts(outcome)
     line = f"{one_line(outcome.file)}: {one_line(first)}"
@@ -147,13 +147,13 @@ def _head_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def known_by_cause(outcome: Outcome) -> Counter[int]:
-    """Return how many of the violations under each cause are known, by its identity."""
+    """Return `id(cause)` -> how many of the violations under the cause are known."""
     return Counter(id(finding.cause.cause) for finding in outcome.findings if finding.known)
 
 
 def cause_lines(outcome: Outcome, cause: Cause, known: int) -> Iterator[str]:
-    """Yield one cause: class, party, places and first place, how many of its violations are known,
-    then cure and price.
+    """Yield the lines of one cause: class, party, number of places and first place, how many of its
+    violations are known, then cure and price.
     """
     head = f"{cause.number}. {cause.class_} {cause.party}, {counted(cause.places, 'place')}"
     head += f" in {len(cause.turns)} turns or ways" if cause.turns else ""
@@ -165,7 +165,7 @@ def cause_lines(outcome: Outcome, cause: Cause, known: int) -> Iterator[str]:
 
 
 def mended(cause: Cause) -> str:
-    """Return the cure of a cause with its price; where there is none, the mend that it takes."""
+    """Return the cure of a cause with its price; if there is none, the mend that is needed."""
     if cause.cure is None:
         why = "" if cause.sought else NOT_SOUGHT
         return f"to mend: {cause.mend}{why}"
@@ -175,7 +175,7 @@ def mended(cause: Cause) -> str:
 
 
 def price(cure: "Cure") -> str:
-    """Return what a cure costs: bytes, and overlap where it waits."""
+    """Return the price of a cure: bytes, and the overlap that is lost if it adds waits."""
     nbytes = in_growth(cure.nbytes)
     waits = f", {counted(cure.overlap, 'pair')} of ops can no longer overlap" if cure.overlap else ""
     unverified = "" if cure.verified else ", not verified"
@@ -183,9 +183,9 @@ def price(cure: "Cure") -> str:
 
 
 def examined_lines(examined: Mapping[str, Examined]) -> Iterator[str]:
-    """Yield which detectors ran, on what, and which did not and why.
+    """Yield lines with the detectors that ran, on what, and those that did not, with the reason.
 
-    Those with one reason share a line.
+    Detectors with the same reason share a line.
     """
     ran = [f"{letter} {row.state}: {row.of}" for letter, row in examined.items() if row.state != NOT_RUN]
     if ran:
@@ -218,7 +218,7 @@ def _has_kernels(examined: Mapping[str, Examined]) -> bool:
 
 
 def first_place(outcome: Outcome, cause: Cause) -> str:
-    """Say where a cause strikes first."""
+    """Return the first place at which a cause shows, in words."""
     assert outcome.document is not None
     place, document = cause.first, outcome.document
     if place.op is not None:
@@ -265,8 +265,8 @@ def _size_lines(outcome: Outcome, report: Report) -> Iterator[str]:
 
 
 def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
-    """Yield the violations listed, each under its cause, then warnings, and how many are not
-    listed.
+    """Yield the listed violations, each under its cause, then warnings, then the number of
+    violations not listed.
     """
     by_cause: dict[int, list[FiledViolation]] = {}
     for finding in outcome.findings:
@@ -300,8 +300,8 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
 
 
 def _filed(causes: Sequence[Cause]) -> Mapping[int, Mapping[int, int]]:
-    """Return for each cause how many of its violations are listed under each other one, by its
-    number.
+    """Return, for each cause, the number of another cause -> how many of its violations are listed
+    under that one.
     """
     from allocsim.cure.defects import key_of  # noqa: PLC0415 - a clean outcome does not wait for it
     from allocsim.verdict.causes import causes_by_violation  # noqa: PLC0415 - as above
@@ -323,7 +323,7 @@ def _listed(letters: Sequence[str]) -> str:
 
 
 def wrapped(text: str, first: str = "", other: str = "") -> list[str]:
-    """Return one paragraph as lines of at most `WIDTH` columns where no word is longer."""
+    """Return one paragraph as lines of at most `WIDTH` columns; only a longer word exceeds them."""
     joined = re.sub(r"(?<=\d) (?=(?:[KMGTP]i)?B\b)", "\N{NO-BREAK SPACE}", one_line(text))
     lines = textwrap.wrap(
         joined, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False

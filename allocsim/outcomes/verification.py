@@ -1,6 +1,6 @@
-"""Questions to the judge that need no engine: each builds a document and checks it.
+"""Functions that judge a plan without the engine: each builds a document and checks it.
 
-    assert allocsim.verify(program, plan).clean          # one line of anyone's test; `assert_clean` says more where it fails
+    assert allocsim.verify(program, plan).clean          # one line of a test; `assert_clean` says more if it fails
 
 | there is | call |
 |---|---|
@@ -10,10 +10,10 @@
 | a program and what an analysis believes of it | `verify_lifetimes(program, problem)` |
 | several runs over the same memory | `verify_session([...])` |
 
-A plan may be a `Plan` or, as a stranger has it, offsets by buffer (`allocsim.plan_of`). Wherever a
-program is asked for, a networkx DiGraph with the documented attributes will do. Nothing is raised
-for a bad plan: the `Report` lists what is wrong with it. ModelError means that the question
-contradicts itself (a plan for another number of buffers) or is none.
+A plan may be a `Plan` or offsets by buffer (`allocsim.plan_of`). A program may be a networkx
+DiGraph with the documented attributes. A bad plan raises nothing: the `Report` lists its
+violations. ModelError means that the arguments contradict each other (a plan for another number of
+buffers), or are none of the above.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,24 +29,24 @@ from allocsim.programs.placed_plans import Slots, part_of, placed
 
 
 def verify(what: Document | Plan | Problem | Sequence[Run | Plan] | Any, plan: Slots | None = None) -> Report:
-    """Judge whatever there is: `what` alone, or `what` with a plan.
+    """Judge `what` alone, or `what` with a plan.
 
     Args:
         what: a program (or networkx DiGraph) or a problem, to be judged with `plan`; by itself a
             document, a plan, a problem, or runs over the same memory.
         plan: a plan, or an offset for each buffer.
 
-    A plan of a problem is judged together with the belief it was made from. A program without ops
-    is judged by the problem alone: believed lifetimes, sizes, gaps and pairs stand in for derived
-    ones. Raises ModelError where the two make no question.
+    A plan is judged together with the problem it was made from. A program without ops is judged by
+    the problem alone: its believed lifetimes, sizes, gaps and pairs are used instead of derived
+    ones. Raises ModelError if `what` and `plan` do not fit together.
     """
     return check(document_of(what, plan))
 
 
 def document_of(what: Any, plan: Any = None) -> Document:
-    """Return what is to be judged as a document, arguments as of `verify`.
+    """Return the document that `verify` judges for the same arguments.
 
-    Raise ModelError where it is no question.
+    Raise ModelError if `what` and `plan` do not fit together.
     """
     if plan is not None:
         if isinstance(what, Problem):
@@ -64,17 +64,17 @@ def document_of(what: Any, plan: Any = None) -> Document:
 
 
 def verify_program(program: Program | Any, plan: Slots) -> Report:
-    """Judge a plan by what the program really reads and writes.
+    """Judge a plan by the reads and writes of the program.
 
     `program` may be a networkx DiGraph.
 
-    The belief a plan carries (`plan.problem`) is judged beside it.
+    The problem of the plan (`plan.problem`), if it has one, is judged, too.
     """
     return check(document_of(program, plan))
 
 
 def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any]) -> Report:
-    """Judge a liveness analysis by what the program really reads and writes.
+    """Judge the lifetimes of a liveness analysis by the reads and writes of the program.
 
     `program` may be a networkx DiGraph.
 
@@ -89,6 +89,6 @@ def verify_lifetimes(program: Program | Any, problem: Problem | Mapping[str, Any
 def verify_session(runs: Iterable[Run | Plan]) -> Report:
     """Judge several runs over the same memory, in order.
 
-    A bare plan is one run of its own program.
+    A `Plan` in `runs` stands for one run of its own program.
     """
     return check(document_of(list(runs)))
