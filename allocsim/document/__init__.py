@@ -1,21 +1,20 @@
-"""The native document: one JSON file with programs, beliefs, plans and the session that was run.
+"""The native document: one JSON file with programs, problems, plans and a session.
 
     document = read("plan.json")          # allocsim.model.Document, or DocumentError with the exact place
     write(document, "copy.json")          # atomically; reading it back gives equal columns
 
-Reading never runs code and never trusts a number; what is wrong is told in one line that names
-file, place and rule:
-`plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`. Writing leaves
-out defaults, puts one row on each line and gives the same bytes for the same document. A document
-says version 2 only where it holds something that version 1 has not.
+Reading never runs code and never trusts a number; a fault is reported in one line that names file,
+place and rule: `plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`.
+Writing leaves out defaults, puts one row on each line and gives the same bytes for the same
+document. A document is written as version 2 only if it uses a feature that version 1 does not have.
 
-    rows      what stands in the file, as types; the schema is generated from them
+    rows      the objects of the file as types; the schema is generated from them
     decoding  bytes -> rows: JSON, types, bounds, repeated keys, depth
     reader    rows -> model: columns and defaults
     writer    model -> bytes
-    versions  what version 2 has and version 1 has not
+    versions  the features of version 2 that version 1 does not have
 
-What this package does not see: other formats (`allocsim.systems`) and whether a plan is any good
+What this package does not see: other formats (`allocsim.systems`) and whether a plan is sound
 (`allocsim.judge`).
 """
 
@@ -37,7 +36,7 @@ from allocsim.model import Document
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "may_begin", "read", "schema", "write"]
 
 BLANKS: Final = 1 << 16
-"""A file that begins with so many blanks is no document: the rest is not looked at."""
+"""A file that begins with so many blanks is no document; the rest is not read."""
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -46,11 +45,10 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def loads(data: bytes | str, source: str = "document") -> Document:
     """Return the document in `data` (UTF-8 JSON); `source` names it in errors.
 
-    O(size). Raises DocumentError, with place and rule, for anything that is no well-formed
-    document.
+    O(size). Raises DocumentError, with place and rule, if `data` is no well-formed document.
     """
     try:
-        with paused():  # rows being made are many, and none is part of a cycle
+        with paused():  # many rows are made, and none is part of a reference cycle
             return document_from(parse(data.encode() if isinstance(data, str) else data, source))
     except DocumentError:
         raise
@@ -61,13 +59,13 @@ def loads(data: bytes | str, source: str = "document") -> Document:
 def read(path: str | Path) -> Document:
     """Return the document in a file.
 
-    Raises DocumentError as `loads` does, and where the file cannot be read.
+    Raises DocumentError as `loads` does, and if the file cannot be read.
     """
     return loads(content(path, begins=may_begin), str(path))
 
 
 def may_begin(head: bytes) -> bool:
-    """Return whether a document may begin with these up to 64 KiB."""
+    """Return whether a document may begin with `head`, the first bytes of a file, up to 64 KiB."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return first == b"{" or (not first and len(head) < BLANKS)
 
@@ -75,7 +73,7 @@ def may_begin(head: bytes) -> bool:
 def dumps(document: Document) -> bytes:
     """Return the document as UTF-8 JSON, deterministic, defaults left out.
 
-    Raises OutputError where a `meta` is no JSON.
+    Raises OutputError if a `meta` is no JSON.
     """
     return encode(document)
 
@@ -83,7 +81,7 @@ def dumps(document: Document) -> bytes:
 def write(document: Document, path: str | Path) -> None:
     """Write the document to a file, whole or not at all.
 
-    Raises OutputError where that cannot be done.
+    Raises OutputError if the file cannot be written.
     """
     write_atomic(path, dumps(document))
 

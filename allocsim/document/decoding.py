@@ -1,15 +1,16 @@
-"""Bytes to rows: JSON is parsed, typed and refused here, each refusal with its exact place.
+"""Bytes to rows: this module parses JSON, checks types, and refuses faults with their exact place.
 
-Guards, in order, each one line to the user: size, UTF-8, the opening brace, JSON itself, the types
-of `allocsim.document.rows`, keys that appear twice in one object (JSON parsers silently keep the
-last), and the depth of `meta`. Nothing is trusted: msgspec bounds numbers while it decodes, so no
-integer beyond 2^62 and no list of dimensions beyond the supported rank ever reaches a column.
+The checks, in order, each with a message of one line: size, UTF-8, the opening brace, JSON syntax,
+the types of `allocsim.document.rows`, keys that appear twice in one object (JSON parsers silently
+keep the last), and the depth of `meta`. Input is not trusted: msgspec bounds numbers while it
+decodes, so no integer beyond 2^62 and no list of dimensions beyond the supported rank ever reaches
+a column.
 
-msgspec speaks of JSON paths and Python types; `_complaint` turns that into the house form
-(`programs[0].ops[17].name: 5 is not a string`), looking the offending value up in a second, plain
-parse. Only failing documents pay for that.
+The messages of msgspec have JSON paths and Python types; `_complaint` turns them into the form of
+this project (`programs[0].ops[17].name: 5 is not a string`). It finds the offending value in a
+second, plain parse, which only failing documents pay for.
 
-What this module does not see: whether the numbers make sense together.
+What this module does not see: whether the numbers of different rows fit together.
 """
 
 import json
@@ -25,7 +26,7 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.model.layout import LIMIT
 
 MAX_BYTES: Final = 1 << 29
-"""Largest document that is read (512 MiB): a bound on memory, some two million ops."""
+"""Most bytes of a document (512 MiB, some two million ops): a bound on memory."""
 
 MAX_DEPTH: Final = 64
 """Deepest nesting inside `meta`; the rest of a document has a fixed, small depth."""
@@ -33,7 +34,7 @@ MAX_DEPTH: Final = 64
 PAIR_ENTRIES: Final = len(rows.PairRow.__struct_fields__)
 
 PIECE: Final = 1 << 22
-"""Bytes of JSON that are made objects at a time to look for repeated keys."""
+"""Most bytes of JSON that are parsed in one go in the search for repeated keys."""
 
 _DECODER: Final = msgspec.json.Decoder(rows.DocumentRow)
 
@@ -53,12 +54,12 @@ _CHOICES: Final = {
     "events": "is neither alloc nor free",
     "in_place": f"is none of {' '.join(rows.Strength.__args__)}",  # type: ignore[attr-defined]  # as above
 }
-"""What to say of a word that is none of those allowed, by the key it stands under."""
+"""Key -> the message for a word that is not allowed under it."""
 
 _KEYS: Final[dict[Any, list[str]]] = {row: list(row.__struct_fields__) for row in rows.PUBLIC_NAMES}
 
 _ENTRY_TYPES: Final[dict[str, Any]] = {"fixed": rows.Number, "gaps": list[tuple[rows.Step, rows.Step]]}
-"""Types of the objects whose keys are buffers; msgspec does not say which entry it refuses."""
+"""Types of the entries of objects by buffer; msgspec does not say which entry it refuses."""
 
 
 def parse(data: bytes, source: str) -> rows.DocumentRow:
@@ -66,8 +67,8 @@ def parse(data: bytes, source: str) -> rows.DocumentRow:
 
     Raise DocumentError with the place of the first fault.
 
-    O(size). Keys that appear twice, numbers that are none (NaN, 1e999) and `meta` beyond
-    `MAX_DEPTH` are refused too.
+    O(size). It also refuses keys that appear twice, NaN and infinite numbers (1e999), and `meta`
+    beyond `MAX_DEPTH`.
     """
     text = _text(data, source)
     try:
@@ -101,9 +102,7 @@ def _text(data: bytes, source: str) -> str:
 
 
 def _syntax(complaint: str, text: str) -> str:
-    """Return what is wrong with text that is no JSON, with line and column where they can be
-    told.
-    """
+    """Return a message for text that is no JSON, with line and column if they are known."""
     try:
         json.loads(text, parse_constant=_refuse_constant, parse_int=_short_int)
     except json.JSONDecodeError as error:
@@ -120,7 +119,7 @@ def _syntax(complaint: str, text: str) -> str:
 
 
 def _complaint(message: str, text: str) -> tuple[str, str]:
-    """Return place and rule for a message of msgspec's (`Expected ... - at `$.path``)."""
+    """Return place and rule for a message of msgspec (`Expected ... - at `$.path``)."""
     said, where, path = message.rpartition(" - at `$")
     tokens: list[str | int] = [
         int(number) if number else name or "..."
@@ -140,7 +139,9 @@ def _complaint(message: str, text: str) -> tuple[str, str]:
 
 
 def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
-    """Follow a path to its value, naming the entry msgspec leaves open (`...`)."""
+    """Follow a path to its value; return the path, with the entry that msgspec leaves open (`...`)
+    named, and the value.
+    """
     followed: list[str | int] = []
     for position, token in enumerate(tokens):
         step = token
@@ -155,8 +156,8 @@ def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
 
 
 def _long_pair(tokens: list[str | int], tree: Any) -> tuple[list[str | int], Any]:
-    """Return the place of the first `in_place` pair with too many entries: of these alone msgspec
-    does not say where they are.
+    """Return the place of the first `in_place` pair with too many entries, the only fault of which
+    msgspec does not give the place.
     """
     for i, program in enumerate(tree.get("programs", ())):
         for j, op in enumerate(program["ops"]):
@@ -232,7 +233,7 @@ _PHRASES: Final[tuple[tuple[str, _Phrase], ...]] = (
     (r"Object missing required field `(.*)`", lambda found, *_: f"has no {found[1]!r}, which is required"),
     (r"(Integer value|Number) out of range", _out_of_range),
 )
-"""What msgspec says, and how it reads here."""
+"""Pattern of a message of msgspec -> function that makes the message of this project."""
 
 
 def _power(number: str) -> str:
@@ -240,7 +241,7 @@ def _power(number: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON on one line, cut where it is long."""
+    """Return a value as JSON on one line, cut short if it is long."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, _LongInt):
@@ -250,7 +251,7 @@ def _shown(value: Any) -> str:
 
 
 class _LongInt:
-    """Stands for an integer too long to be worth converting."""
+    """Stands for an integer that is too long to convert."""
 
     def __init__(self, digits: int) -> None:
         self.digits = digits
@@ -288,19 +289,19 @@ def _refuse_repeated_keys(text: str, source: str) -> None:
 
 
 def _keeps_its_colons(text: str) -> bool:
-    """Return whether there are as many colons as before when JSON is parsed and written again: then
+    """Return whether JSON has as many colons as before after it is parsed and written again: then
     no object repeats a key.
 
-    A parser keeps one of several equal keys, so of each other one at least its colon is lost. What
-    strings hold stays, but a colon spelled by its code would turn up as one more. Ten times as
-    quick as to look at the keys of each object.
+    A parser keeps one of several equal keys, so each other one loses at least its colon. Colons in
+    strings stay, but a colon written by its code would add one, so such text returns False. This is
+    ten times as quick as comparing the keys of each object.
     """
     return re.search(r"\\u003[aA]", text) is None and _colons(msgspec.Raw(text.strip().encode())) == text.count(":")
 
 
 def _colons(raw: msgspec.Raw) -> int:
-    """Return how many colons are left of some JSON when it is parsed and written again, a piece at
-    a time: a bound on memory.
+    """Return the number of colons in some JSON after it is parsed and written again; it goes piece
+    by piece, to bound memory.
     """
     if len(raw) <= PIECE:
         return _written(raw)
@@ -328,8 +329,8 @@ def _written(raw: bytes | msgspec.Raw) -> int:
 
 
 def _place_of_repeat(text: str) -> str:
-    """Return the place of the innermost first object with a repeated key, from a parse that keeps
-    repeats.
+    """Return the place of the first object with a repeated key, the innermost one, from a parse
+    that keeps repeated keys.
     """
     tree = json.loads(text, object_pairs_hook=_Pairs, parse_int=_short_int)
     pending: list[tuple[list[str | int], Any]] = [([], tree)]
@@ -343,7 +344,7 @@ def _place_of_repeat(text: str) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its pairs."""
+    """A JSON object as its list of (key, value) pairs."""
 
 
 def _refuse_deep_meta(document: rows.DocumentRow, source: str) -> None:

@@ -1,9 +1,9 @@
-"""Rows to the model: columns are filled here, defaults too, and every index is looked at before it
-is narrowed.
+"""Rows to the model: this module fills the columns and the defaults, and checks every index before
+it becomes 32 bits wide.
 
-The rules themselves are `allocsim.model.wellformed`'s; this module adds the defaults that depend on
-other rows (an arena's alignment, contiguous strides, lifetimes) and the table in front of each
-place (`programs[0].` ops[17]...). O(size of the rows).
+`allocsim.model.wellformed` has the rules; this module adds the defaults that depend on other rows
+(an arena's alignment, contiguous strides, lifetimes), and the table that each place begins with
+(`programs[0].` ops[17]...). O(size of the rows).
 
 What this module does not see: bytes and JSON.
 """
@@ -54,9 +54,9 @@ Place = Callable[[int], str]
 
 
 def document_from(row: rows.DocumentRow) -> Document:
-    """Return the document the rows describe.
+    """Return the document that the rows describe.
 
-    Raise ModelError at the first that contradicts another.
+    Raise ModelError at the first row that contradicts another.
     """
     refuse_newer(row)
     arenas = _arenas(row)
@@ -257,9 +257,9 @@ def _pick(table: tuple[Any, ...], index: int, what: str) -> Any:
 
 
 def _key(key: str, name: str, count: int) -> int:
-    """Return the buffer a JSON key spells.
+    """Return the index of the buffer that a JSON key names.
 
-    Only the plain decimal spelling is one, so that no buffer has two keys.
+    Only the plain decimal spelling is allowed, so that no buffer has two keys.
     """
     if not (key.isascii() and key.isdigit() and (key == "0" or key[0] != "0")):
         raise ModelError(f"{name}.{key[:40]}", "is not the index of a buffer")
@@ -304,7 +304,7 @@ def _at(starts: Int64s, name: str) -> Place:
 def _narrow(column: NDArray[np.int64], count: int | None, what: str, place: Place) -> Int32s:
     """Return indices as int32.
 
-    Raise ModelError at one that 32 bits cannot hold (the model looks at the others).
+    Raise ModelError at an index that 32 bits cannot hold (the model checks all others).
     """
     if column.size and column.max() > _INT32.max:
         index = int(np.argmax(column > _INT32.max))

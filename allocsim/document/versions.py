@@ -1,11 +1,11 @@
-"""What version 2 of the document has and version 1 has not: refused in the one, counted in the
-other.
+"""The features of version 2 of the document that version 1 does not have: a reader of version 1
+refuses them, and a writer looks for them.
 
-A document that says version 1 is read by the rules of version 1, and a key that came later is as
-unknown there as it ever was, even where it says the default. What is written says version 2 only
-where something in it needs that, so that files of version 1 come back as they were.
+A document of version 1 is read by the rules of version 1: a key that came later is an unknown key,
+even if it has the default. A document is written as version 2 only if something in it needs
+version 2, so that files of version 1 are written as they were read.
 
-What this module does not see: what any of it means.
+What this module does not see: the meaning of the features.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _RANGE, _BIT_OFFSET, _DTYPE = map(attrgetter, ("nbytes_range", "bit_offset", "dt
 
 
 def refuse_newer(row: rows.DocumentRow) -> None:
-    """Raise ModelError, with the place, where a document of version 1 says what only version 2 can.
+    """Raise ModelError, with the place, if a document of version 1 has a feature of version 2.
 
     O(size).
     """
@@ -37,11 +37,11 @@ def refuse_newer(row: rows.DocumentRow) -> None:
 
 
 def meaning_of(row: rows.DocumentRow) -> int:
-    """Return the version whose meaning the programs have: 1 only where that says `same` of a kind
-    that version 2 knows more of.
+    """Return the version by whose rules the programs are read: 1 only if a document of version 1
+    has an op of kind `same`, which has a meaning in version 2 only.
 
-    All else means one thing in both, so that a program from a file of version 1 may be joined with
-    others and grow what is new.
+    Everything else has the same meaning in both versions, so a program from a file of version 1 can
+    be joined with others, and features of version 2 may be added to it.
     """
     if row.version == 1 and any(SAME in {op.kind for op in program.ops} for program in row.programs):
         return 1
@@ -49,7 +49,7 @@ def meaning_of(row: rows.DocumentRow) -> int:
 
 
 def version_of(document: Document) -> int:
-    """Return the version a document must say, the lowest that has all it holds. O(size)."""
+    """Return the lowest version that has all features of a document. O(size)."""
     runs = document.session or ()
     late = any(run.after is not None or run.read_after is not None for run in runs)
     return 2 if late or any(map(_needs_2, document.programs)) else 1
@@ -70,9 +70,9 @@ def _newer(row: rows.DocumentRow) -> Iterator[str]:
 
 
 def _newer_in(program: rows.ProgramRow) -> Iterator[str]:
-    """Yield the places in a program.
+    """Yield the first place of each feature of version 2 in a program.
 
-    A table is gone through a second time only where one is in it.
+    A table is searched for the place only if the feature is in it.
     """
     if program.path is not UNSET:
         yield "path"

@@ -1,8 +1,8 @@
 """The model to bytes: one row per line, defaults left out, the same bytes for the same document
 every time.
 
-Read back, the columns are equal one by one. What the model does not distinguish is not kept: the
-offset and size of a slot that lies in no arena are written as none.
+A document that is written and read again has equal columns, with one exception: the offset and size
+of a slot that lies in no arena have no meaning and are not written.
 
 What this module does not see: files (`allocsim.files` puts the bytes there).
 """
@@ -41,7 +41,7 @@ _EVENT_NAMES = {int(Event.ALLOC): "alloc", int(Event.FREE): "free"}
 
 
 def encode(document: Document) -> bytes:
-    """Return the document as UTF-8 JSON. O(size). Raises OutputError where a `meta` is no JSON."""
+    """Return the document as UTF-8 JSON. O(size). Raises OutputError if a `meta` is no JSON."""
     try:
         return "".join(_document(document)).encode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -167,8 +167,8 @@ def _ops(program: Program) -> list[rows.OpRow]:
 
 
 def _pairs(table: Ops) -> list[Any]:
-    """Return the pairs of each op as they are written: only those that promise more than `exact`
-    say what.
+    """Return the pairs of each op as they are written: only pairs that promise more than `exact`
+    have their strength.
     """
     pairs = table.in_place.tolist()
     for row in np.flatnonzero(table.in_place_strength != EXACT).tolist():

@@ -1,28 +1,28 @@
-"""When buffers live, what lives together, how many bytes that is, and why.
+"""Liveness: the steps at which buffers are live, the buffers that interfere, and the live bytes.
 
 Conventions: time is the step; lifetimes are half-open `[start, stop)`. A buffer is live in
-*segments*: from the write of a value to its last read, value by value, so that a buffer written
-anew is free in between; a `parameter` or `state` until its next full overwrite, or to the run's
-end. The *derived lifetime* of a buffer is the stretch that planners without gaps keep it for: from
-the first to the last op, other than `view`, that reads or writes a value in it, both included, so
-`stop` is the last access + 1; it is the whole program for `parameter` and `state`, and `[0, 0)` for
-a buffer nothing touches. Accesses of the host (`host.write`, `host.read`) count as any others;
-`skip` names the `host.write` ops a run leaves out, which are no access then. A view is a value in
-the buffer of another, so reading it is an access to that buffer.
+*segments*: from the write of a value to its last read, so that a buffer that is overwritten is free
+in between. A `parameter` or `state` is live up to the last read before its next full overwrite, or
+to the run's end. The *derived lifetime* of a buffer is the stretch for which planners without gaps
+keep it: from the first to the last op, other than `view`, that reads or writes a value in it, both
+included, so `stop` is the last access + 1. It is the whole program for `parameter` and `state`, and
+`[0, 0)` for a buffer without accesses. Accesses of the host (`host.write`, `host.read`) count like
+any others; `skip` names the `host.write` ops that a run leaves out, which then access nothing. A
+view is a value in the buffer of another value, so reading it is an access to that buffer.
 
 Two buffers *interfere* if they are in one arena, neither is empty, and some segments of theirs
 intersect. A pair (donor, recipient) is *joined* at an op where a segment of the donor ends and one
-of the recipient begins, if that op only reads the one and only writes the other and declares a pair
-of values in them, of whatever strength; where it declares nothing, any two values of equal layout
-join. A joined pair is *permissible* if with both at one address the op breaks the in-place rule of
-docs/format.md nowhere. Arenas do not matter to that.
+of the recipient begins, if the op only reads the donor, only writes the recipient, and declares a
+pair of values in them, of any strength. If the op's contract is unknown, any two values of equal
+layout join. A joined pair is *permissible* if with both buffers at one address the op breaks the
+in-place rule of docs/format.md nowhere. Arenas do not matter for that.
 
-Columns do the arithmetic, so programs of a million ops are in reach; the graph is for up to about
-1e4 buffers. Nothing here is shared with `allocsim.judge`, which derives the same facts again:
-neither can hide the other's mistake.
+The arithmetic is done in columns, so programs of a million ops are in reach; the graph is for up to
+about 1e4 buffers. This package shares no code with `allocsim.judge`, which derives the same facts
+again, so that neither can hide a mistake of the other.
 
-What this module does not see: plans, so offsets (`allocsim.liveness.explanation` puts the two
-together), and streams: time is list order.
+What this module does not see: plans and their offsets (`allocsim.liveness.explanation` uses a plan,
+too), and streams: time is list order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 MAX_EDGES = 5_000_000
-"""Edges an interference graph may have: a bound on memory (about 1.5 GB in networkx)."""
+"""Most edges of an interference graph: a bound on memory (about 1.5 GB in networkx)."""
 
 
 def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
@@ -76,8 +76,8 @@ def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     for arena in range(len(program.arenas)):
         members = np.flatnonzero((program.buffers.arena[owner] == arena) & (program.buffers.nbytes[owner] > 0))
         members = members[np.argsort(span[members, 0], kind="stable")]
-        # in order of start, a buffer interferes with just those that follow it and start before it
-        # stops
+        # in order of start, a buffer interferes with exactly the later ones that start before its
+        # stop
         ends = np.searchsorted(span[members, 0], span[members, 1], side="left")
         counts = ends - np.arange(len(members)) - 1
         total += int(counts.sum())
@@ -88,14 +88,14 @@ def interference_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
         left = np.repeat(np.arange(len(members)), counts)
         right = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts) + left + 1
         found.append(np.sort(np.stack([owner[members[left]], owner[members[right]]], axis=1), axis=1))
-    pairs = np.unique(np.concatenate(found), axis=0)  # buffers that live several times may meet each time
+    pairs = np.unique(np.concatenate(found), axis=0)  # two buffers with several segments may meet several times
     return pairs.astype(np.int32)
 
 
 def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] = ()) -> "nx.Graph":
     """Return the interference graph: nodes are buffers with `name`, `nbytes`, `start`, `stop`.
 
-    Edges as `interference_pairs`.
+    The edges are those of `interference_pairs`.
     """
     import networkx as nx  # noqa: PLC0415  # a slow import that only graphs need
 
@@ -112,9 +112,9 @@ def interference_graph(program: "Program | nx.DiGraph", *, skip: Iterable[int] =
 def live_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Int64s:
     """Return the bytes of all live buffers at each step, (ops,), by segments.
 
-    `counted` masks the buffers that matter. O(size).
+    `counted` masks the buffers to count. O(size).
 
-    int64, or Python ints where the sizes together go beyond 2^62.
+    The column is int64, or has Python ints if the sum of all sizes exceeds 2^62.
     """
     table = segments(program, skip=skip)
     size: Any = program.buffers.nbytes if counted is None else np.where(counted, program.buffers.nbytes, 0)
@@ -129,18 +129,18 @@ def live_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The step at which most bytes live, the first of several."""
+    """The first step at which most bytes are live."""
 
     step: int
     nbytes: int
     buffers: tuple[int, ...]
-    """Who lives then, largest first."""
+    """The buffers that are live then, largest first."""
 
 
 def peak(
     program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = (), least: bool = False
 ) -> Peak | None:
-    """Return where live bytes are highest, or with `least` those below which no sound plan goes;
+    """Return the step with most live bytes, or with `least` the step with most of `least_bytes`;
     None for a program without ops.
     """
     program = as_program(program)
@@ -159,16 +159,16 @@ def peak(
 
 
 def lower_bound(program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = ()) -> int:
-    """Return bytes no sound plan goes below: the most of `least_bytes`."""
+    """Return the lower bound in bytes of every sound plan: the largest of `least_bytes`."""
     return int(least_bytes(as_program(program), counted=counted, skip=skip).max(initial=0))
 
 
 def least_bytes(program: Program, *, counted: Bools | None = None, skip: Iterable[int] = ()) -> Int64s:
-    """Return the live bytes at each step, (ops,), where a class of buffers that might share counts
-    once, as its largest.
+    """Return the live bytes at each step, (ops,), where each class of buffers that might share
+    bytes counts as its largest buffer.
 
-    Buffers of one class are connected at a step by joined pairs, or by a `same` of whatever part of
-    them.
+    A class at a step is connected by joined pairs, or by `same` ops between any parts of its
+    buffers.
     """
     live = live_bytes(program, counted=counted, skip=skip).copy()
     pairs = joined_pairs(program, skip=skip)
@@ -185,8 +185,8 @@ def least_bytes(program: Program, *, counted: Bools | None = None, skip: Iterabl
 
 
 def _handed_on(program: Program, counted: Bools | None, skip: Iterable[int]) -> Iterator[tuple[int, list[list[int]]]]:
-    """Yield for each step the pairs that join the live buffers between which a chain of `same`
-    hands bytes on: of each class one after the other. O(steps x live buffers of classes).
+    """Yield for each step pairs of live buffers that connect each class of buffers between which a
+    chain of `same` ops copies bytes. O(steps x live buffers of classes).
     """
     owner, neighbours = program.values.buffer, dict[int, set[int]]()
     for step in np.flatnonzero(program.same_ops).tolist():
@@ -198,7 +198,7 @@ def _handed_on(program: Program, counted: Bools | None, skip: Iterable[int]) -> 
                 neighbours[buffer] = joined
     if not neighbours:
         return
-    # whoever holds what another holds has it by a chain of these, also through what is not counted
+    # two buffers with equal content are connected by such a chain, maybe through uncounted buffers
     rows = [
         row
         for row in segments(program, skip=skip).tolist()
@@ -220,8 +220,8 @@ def _handed_on(program: Program, counted: Bools | None, skip: Iterable[int]) -> 
 
 
 def _saved(pairs: list[list[int]], size: list[int]) -> int:
-    """Return by how much the classes that pairs make, each as its largest, are smaller than their
-    buffers together.
+    """Return the bytes saved by counting each class of buffers that `pairs` connect as its largest
+    buffer, not as the sum of its buffers.
     """
     classes: list[set[int]] = []
     for pair in pairs:

@@ -1,9 +1,9 @@
 """Why a buffer lives when and where it does: `explain`, for people and for `allocsim explain`.
 
-The record holds the facts (steps, values, buffers, by index); its `text` says them in words, one
-fact to a line. Lifetimes and permissible pairs are those of `allocsim.liveness`. With a plan it
-also says who has the buffer's bytes before, while and after it lives; with a problem, what the
-planner believed, and whether that leaves out an access.
+The record has the facts (steps, values and buffers by index); its `text` has them in words, one
+fact in a line. Lifetimes and permissible pairs are those of `allocsim.liveness`. With a plan it
+also names the buffers that have the same bytes before, while and after the buffer lives; with a
+problem, the believed lifetime, and whether that leaves out an access.
 
 What this module does not see: bytes within a buffer. Sharing is judged by whole slots;
 `allocsim.judge` judges bytes.
@@ -21,7 +21,7 @@ from allocsim.model.layout import Int64s
 from allocsim.programs.networkx_graph import as_program
 
 LISTED: Final = 12
-"""Readers, views and neighbours that `text` spells out; the record holds all."""
+"""Most readers, views and neighbours that `text` names; the record has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Reader:
     op: str
     """Name of the op."""
     view: bool
-    """Whether it reads through a view: a value that an op of kind `view` made."""
+    """Whether the op reads a view, which is a value that an op of kind `view` made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,26 +44,26 @@ class Explanation:
     name: str
     start: int
     stop: int
-    """Derived lifetime."""
+    """The derived lifetime is `[start, stop)`."""
     writers: tuple[int, ...]
-    """Steps that write it; the first gives birth to it."""
+    """Steps that write the buffer; it lives from the first one on."""
     readers: tuple[Reader, ...]
     pins: tuple[int, ...]
-    """Steps of `host.read` ops that read it."""
+    """Steps of `host.read` ops that read the buffer."""
     donors: tuple[int, ...]
-    """Buffers whose bytes its first op might take, or under the plan takes."""
+    """Buffers whose bytes it may take at its first op; with a plan, those whose bytes it takes."""
     recipients: tuple[int, ...]
-    """Buffers that might take its bytes at its last op, or under the plan take them."""
+    """Buffers that may take its bytes at its last op; with a plan, those that take them."""
     before: tuple[int, ...]
-    """Buffers that had some of its bytes before it, under the plan."""
+    """Buffers that, under the plan, have some of its bytes before it lives."""
     after: tuple[int, ...]
-    """Buffers that get some of its bytes after it, under the plan."""
+    """Buffers that, under the plan, have some of its bytes after it lives."""
     conflicts: tuple[int, ...]
-    """Buffers that have some of its bytes while it lives, under the plan, and are no donor or
-    recipient.
+    """Buffers that, under the plan, have some of its bytes while it lives, without donors and
+    recipients.
     """
     text: str
-    """All of it in words."""
+    """All facts in words."""
 
 
 def explain(program: Any, buffer: int | str, plan: Plan | None = None, problem: Problem | None = None) -> Explanation:
@@ -71,8 +71,8 @@ def explain(program: Any, buffer: int | str, plan: Plan | None = None, problem: 
     plan, where.
 
     O(size of the program). Raises ModelError for an index that does not exist or a plan of another
-    program, UnknownNameError for an unknown name; of several buffers with one name the first is
-    taken and the text says so.
+    program, UnknownNameError for an unknown name. If several buffers have the name, the first is
+    explained and the text says so.
     """
     program = as_program(program)
     index = _resolve(program, buffer)

@@ -1,13 +1,13 @@
-"""Who holds memory at the step at which most is held, and why: a belief against what its program
-needs.
+"""The buffers that are held at the step at which most bytes are held, and the reason for each: the
+believed lifetimes, compared with the segments of the program.
 
-A planner, or the references of a program, hold a buffer from `start` up to `stop` of a problem;
-reads and writes need it in its segments (`allocsim.liveness.segments`). What is held and needed no
-more, or not yet, is kept by somebody: a reference, a cache, a lifetime believed too long.
+A buffer is *held* in steps `[start, stop)` of a problem, by a planner or by the references of a
+program. It is *needed* in its segments (`allocsim.liveness.segments`). If it is held and not
+needed, some reference, cache or too long believed lifetime keeps it.
 
 Time: steps, half-open. Buffers in memory of their own (`own`) are left out. O(size).
 
-What this module does not see: plans, and who the references belong to.
+What this module does not see: plans, and the owners of references.
 """
 
 from dataclasses import dataclass
@@ -27,32 +27,32 @@ class Held:
     buffer: int
     nbytes: int
     needed: bool
-    """Whether what lies in it is read at this step or later."""
+    """Whether the buffer is live at the step (`allocsim.liveness.segments`)."""
     reader: int | None
-    """The next op from that step on that reads or writes it; None if there is none."""
+    """The next op from the step on that reads or writes the buffer; None if there is none."""
     until: int
-    """Step before which it is given back; the number of ops if it is kept."""
+    """The step before which the buffer is given back; the number of ops if it is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """The step at which most is held, the first of several."""
+    """The first step at which most bytes are held."""
 
     step: int
     nbytes: int
     needed: int
-    """The most bytes that live at once at any step: the buffers whose content is read again."""
+    """The most bytes that are live at one step, which may be another step."""
     buffers: tuple[Held, ...]
-    """Who is held then, largest first."""
+    """The buffers held at `step`, largest first."""
 
     @property
     def idle(self) -> int:
-        """Bytes of those that hold nothing anybody reads."""
+        """Bytes of the held buffers that are not needed."""
         return sum(row.nbytes for row in self.buffers if not row.needed)
 
 
 def holding(problem: Problem) -> Holding | None:
-    """Return what is held at the peak of a belief; None for a program without ops."""
+    """Return the buffers held at the peak of a problem; None for a program without ops."""
     program = problem.program
     if not len(program.ops):
         return None
@@ -105,8 +105,8 @@ def _sums(start: Int64s, stop: Int64s, amount: Any, steps: int) -> Int64s:
 
 
 def _next_touch(program: Program, step: int) -> Int64s:
-    """Return for each buffer the first op from `step` on that reads or writes it, the number of ops
-    if none does.
+    """Return for each buffer the first op from `step` on that reads or writes it; the number of ops
+    if no op does.
     """
     touch = np.full(len(program.buffers), len(program.ops), dtype=np.int64)
     home = program.values.buffer

@@ -1,5 +1,5 @@
-"""Memory of a step of training by category: what weights, gradients, optimizer, activations and
-workspace take, predicted from the program.
+"""Memory of a training step by category: the bytes of weights, gradients, optimizer, activations
+and workspace, predicted from the program.
 
 | category | buffers |
 |---|---|
@@ -10,9 +10,9 @@ workspace take, predicted from the program.
 | activations | other results of the forward pass |
 | workspace | other results of the backward pass and the update |
 
-Bytes are those of buffers that are live (`allocsim.liveness`), step by step: what the values need,
-which is at most what a plan without gaps takes, and does not depend on the plan. A buffer that
-holds a forward value and, in place, a later one is counted as what it was made for.
+Bytes are counted step by step over the live buffers (`allocsim.liveness`). They do not depend on a
+plan, and are at most what a plan without gaps takes. A buffer that holds a forward value and, in
+place, a later value has the category of its first value.
 
 What this module does not see: plans, padding, and memory of the interpreter.
 """
@@ -40,7 +40,7 @@ class MemoryByCategory:
 
     @property
     def fullest(self) -> int:
-        """The first step with the most live bytes; -1 where there is none."""
+        """The first step with the most live bytes; -1 if there is no step."""
         total = sum(self.live.values(), np.zeros(1, np.int64))
         return int(np.argmax(total)) if len(self.program.ops) else -1
 

@@ -1,18 +1,18 @@
-"""Another order of the same ops that needs fewer bytes at once, where a greedy search finds one.
+"""Searches greedily for another order of the same ops that needs fewer bytes at once.
 
-An order is legal if every op keeps its place against the ops that touch the same buffer, except
-that reads between two writes may change places; ops of the host too. At each step the search takes,
-of the ops that may run, one that adds the fewest bytes: the sizes of buffers it is the first to
-touch, less those it is the last to touch. Ties go to the op that came first. It is made from the
-first op to the last and from the last to the first, which finds what the other way cannot see: a
-producer is then put just before its reader.
+An order is legal if every two ops that touch the same buffer, ops of the host included, keep their
+order; only reads between two writes may change places. At each step the search takes, among the ops
+that may run, an op that adds the fewest bytes: the sizes of buffers that it is the first to touch,
+less the sizes of those that it is the last to touch. Ties go to the op that is first in the list.
+The search runs from the first op to the last, and again from the last op to the first, which puts a
+producer just before its reader, as the other direction cannot.
 
-Buffers that are persistent or not counted weigh nothing. One that is written anew weighs from its
-first to its last access. O(ops x ops that may run); the least over all orders is NP-hard, so an
-order that is found is a proof that one exists, and none found proves nothing.
+Buffers that are persistent or not counted weigh nothing. A buffer that is overwritten weighs from
+its first to its last access. O(ops x ops that may run). The minimum over all orders is NP-hard: an
+order that is found proves that a better one exists, but finding none proves nothing.
 
-What this module does not see: streams, how long an op takes, and where a `view` stands: it touches
-no bytes, and what uses an order as a program has to put each view before its readers.
+What this module does not see: streams, the duration of ops, and the place of a `view`: it touches
+no bytes, so the user of an order has to put each view before its readers.
 """
 
 from dataclasses import dataclass
@@ -24,31 +24,31 @@ import numpy as np
 from allocsim.model import VIEW, Bools, Program
 
 MAX_OPS: Final = 20_000
-"""Beyond it no order is looked for."""
+"""Most ops of a program for which an order is searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reordering:
-    """What orders of a program need at once, in bytes."""
+    """The most bytes that the given order, and the best order found, need at once."""
 
     given: int
     found: int
     order: tuple[int, ...]
-    """The ops in the order that needs `found`: the given one where no better was found."""
+    """The ops in the order that needs `found` bytes; the given order if none is better."""
 
 
 @dataclass(slots=True)
 class _Graph:
-    """Who waits for whom, and who touches what."""
+    """The order between ops, and the buffers that they touch."""
 
     after: list[set[int]]
-    """Op -> ops that wait for it."""
+    """Op -> ops that must run after it."""
     waits: list[int]
-    """Op -> how many ops it waits for."""
+    """Op -> number of ops that must run before it."""
     touched: list[list[int]]
-    """Op -> buffers that weigh something."""
+    """Op -> buffers that it touches and that weigh something."""
     readers: list[int]
-    """Buffer -> how many ops touch it."""
+    """Buffer -> number of ops that touch it."""
 
 
 def reordered(program: Program, *, counted: Bools | None = None) -> Reordering | None:
@@ -104,7 +104,7 @@ def _graph(program: Program, sizes: list[int]) -> _Graph:
 
 
 def _mirrored(graph: _Graph) -> _Graph:
-    """Return the graph of the last op first: op i is op `last - i`, and waits the other way."""
+    """Return the graph of the reversed list: op i becomes op `last - i`, all waits are reversed."""
     last = len(graph.after) - 1
     after: list[set[int]] = [set() for _ in graph.after]
     for op, waiting in enumerate(graph.after):
@@ -117,8 +117,8 @@ def _mirrored(graph: _Graph) -> _Graph:
 def _greedy(graph: _Graph, sizes: list[int]) -> list[int]:
     """Return the greedy order.
 
-    The heap holds a lower bound of what each op adds: it can only fall while others run, by buffers
-    that come to life or have one access left, and who touches those is put in again.
+    The heap holds the bytes that each op adds. While other ops run, this number can only fall, when
+    a buffer comes to life or has one access left; the ops that touch such a buffer enter again.
     """
     waits, left = list(graph.waits), list(graph.readers)
     alive: set[int] = set()
@@ -144,7 +144,7 @@ def _greedy(graph: _Graph, sizes: list[int]) -> list[int]:
     while heap:
         weight, op = heappop(heap)
         if op not in ready or weight != added(op):
-            continue  # an entry from before
+            continue  # an outdated entry
         ready.discard(op)
         order.append(op)
         changed: set[int] = set()

@@ -1,6 +1,6 @@
-"""Which buffers an op may hand to which: joined and permissible pairs.
+"""The pairs (donor, recipient) of buffers that an op may hand over: joined and permissible pairs.
 
-Conventions as `allocsim.liveness` states them; the rule is that of docs/format.md, "In place".
+Conventions are those of `allocsim.liveness`; the rule is that of docs/format.md, "In place".
 
 What this module does not see: plans.
 """
@@ -17,16 +17,16 @@ from allocsim.model import BYTES, VIEW, WHOLE, Int32s, Program, Value
 from allocsim.model.layout import Int64s
 
 FEW: Final = 1 << 20
-"""Elements that are compared one by one."""
+"""Most elements of two values that are compared one by one."""
 
 
 def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
     """Return the permissible pairs as int32 (n, 3): op, donor, recipient; sorted.
 
-    O(size) and a look at each candidate.
+    O(size), and a check of each candidate.
 
-    Where a kernel declares nothing (`in_place` null), an exact alias of equal layout is
-    permissible, as it is let pass.
+    If the contract of a kernel is unknown (`in_place` null), an exact alias of equal layout is
+    permissible, because the judge only warns of it.
     """
     overlay = _Overlay(program)
     permitted = [row for row in joined_pairs(program, skip=skip).tolist() if overlay.permits(*row)]
@@ -34,8 +34,8 @@ def permissible_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
 
 def joined_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
-    """Return the joined pairs as `permissible_pairs` does: whatever a plan may lay over each other
-    because of an op, at whatever offsets, is among them.
+    """Return the joined pairs in the form of `permissible_pairs`. They include every pair that a
+    plan may lay over each other because of an op, at any offsets.
     """
     owner, table = program.values.buffer, segments(program, skip=skip)
     step, operand, result = _declared(program)
@@ -57,8 +57,8 @@ def joined_pairs(program: Program, *, skip: Iterable[int] = ()) -> Int32s:
 
 
 def _declared(program: Program) -> tuple[Any, Any, Any]:
-    """Return (step, operand value, result value) of each declared pair and of every pair of a
-    `same`; where nothing is known, of every pair of equal layout.
+    """Return (step, operand value, result value) of each declared pair, of every pair of a `same`,
+    and of every pair of equal layout of an op with an unknown contract.
     """
     ops, layout = program.ops, _Layouts(program)
     pair_step = np.repeat(np.arange(len(ops)), np.diff(ops.in_place_starts))
@@ -81,8 +81,8 @@ def _declared(program: Program) -> tuple[Any, Any, Any]:
 
 
 def _touched(program: Program) -> tuple[Int64s, Int64s]:
-    """Return `step * buffers + buffer` of each operand, and of each result but those that a `same`
-    leaves where they are.
+    """Return `step * buffers + buffer` of each operand, and of each result except results that a
+    `same` leaves in place.
     """
     ops, owner, count = program.ops, program.values.buffer, len(program.buffers)
     readers, writers = (np.repeat(np.arange(len(ops)), np.diff(s)) for s in (ops.operand_starts, ops.result_starts))
@@ -97,7 +97,7 @@ def _touched(program: Program) -> tuple[Int64s, Int64s]:
 def _stays(program: Program, source: int, target: int) -> bool:
     """Return whether two values of equally many bits are the same bits in the same order.
 
-    O(elements); of more than `FEW` that have no one layout it is taken that they are not.
+    O(elements); values of different layouts with more than `FEW` elements count as different.
     """
     values, sides = program.values, (source, target)
     if values.buffer[source] != values.buffer[target]:
@@ -118,7 +118,7 @@ def _stays(program: Program, source: int, target: int) -> bool:
 
 
 def _places(value: Value, unit: int) -> Int64s:
-    """Return where each `unit` bits of a value begin in its buffer, in row-major order."""
+    """Return the start in the buffer of every `unit` bits of a value, in row-major order."""
     found = np.array([8 * value.offset + value.bit_offset], dtype=np.int64)
     last = len(value.shape) - 1
     for dim, (count, stride) in enumerate(zip(value.shape, value.strides, strict=True)):
@@ -128,7 +128,7 @@ def _places(value: Value, unit: int) -> Int64s:
 
 
 class _Layouts(dict[int, Any]):
-    """What two values of equal layout have in common, made when it is first asked for."""
+    """Value -> a key of its layout, made at the first request; equal layouts have equal keys."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -142,8 +142,8 @@ class _Layouts(dict[int, Any]):
 
 
 class _Overlay:
-    """The in-place rule for one pair of buffers at a time, over plain lists: a program may have a
-    candidate at every op.
+    """The in-place rule for one pair of buffers at a time. It uses plain lists, because a program
+    may have a candidate at every op.
     """
 
     def __init__(self, program: Program) -> None:
@@ -161,8 +161,8 @@ class _Overlay:
         self.layouts = _Layouts(program)
 
     def permits(self, step: int, donor: int, recipient: int) -> bool:
-        """Return whether op `step`, which joins the two, breaks the rule nowhere with both at one
-        address.
+        """Return whether op `step`, which joins the two buffers, breaks the rule nowhere with both
+        at one address.
         """
         owner, joined = self.owner, self.known[step] or self.same[step]
         operands = self.operands[self.operand_starts[step] : self.operand_starts[step + 1]]
@@ -186,7 +186,7 @@ class _Overlay:
         return bool(joined)
 
     def _promised(self, step: int) -> dict[tuple[int, int], list[int]]:
-        """Return the strengths of each pair of positions that the op declares."""
+        """Return (operand position, result position) -> strengths that the op declares."""
         ops, found = self.program.ops, dict[tuple[int, int], list[int]]()
         rows = slice(int(ops.in_place_starts[step]), int(ops.in_place_starts[step + 1]))
         for (read, made), strength in zip(
@@ -196,7 +196,7 @@ class _Overlay:
         return found
 
     def _keeps(self, strength: int, operand: int, result: int, exact: bool) -> bool:  # noqa: FBT001 - one of three facts
-        """Return whether a result over an operand keeps to a promise of this strength."""
+        """Return whether a promise of this strength allows the result over the operand."""
         if strength == BYTES:
             at_one = self.start[operand] == self.start[result]
             fits = bool(self.values.nbytes[result] <= self.values.nbytes[operand])
@@ -221,8 +221,8 @@ class _Overlay:
         return np.array_equal(self.values.bit_runs(one), self.values.bit_runs(other))
 
     def _meet(self, one: int, other: int) -> bool:
-        """Return whether two values share bytes, or bits where they are packed, with their buffers
-        at one address.
+        """Return whether two values share bytes, or bits if they are packed, with their buffers at
+        one address.
         """
         (low, high), (other_low, other_high) = self.hulls[one], self.hulls[other]
         if max(low, other_low) >= min(high, other_high):
@@ -238,8 +238,8 @@ def _share_bytes(first: Int64s, second: Int64s) -> bool:
     """Return whether two sorted lists of byte runs intersect. O(k log k)."""
     if not len(first) or not len(second):
         return False
-    # the last run of `second` that starts before a run of `first` ends is the only one that can
-    # reach furthest into it
+    # of the runs of `second` that start before a run of `first` ends, only the last one can reach
+    # furthest into it
     position = np.searchsorted(second[:, 0], first[:, 1], side="left") - 1
     candidates = position >= 0
     return bool(np.any(second[position[candidates], 1] > first[candidates, 0]))

@@ -1,8 +1,8 @@
-"""When each buffer is live: derived lifetimes, and the segments within them.
+"""The steps at which each buffer is live: derived lifetimes, and the segments within them.
 
-Conventions as `allocsim.liveness` states them.
+Conventions are those of `allocsim.liveness`.
 
-What this module does not see: which buffers live beside each other, and plans.
+What this module does not see: interference of buffers, and plans.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from allocsim.programs.access_steps import accesses, first_and_last
 def lifetimes(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
     """Return the derived lifetimes, int64 (buffers, 2), half-open.
 
-    `[0, 0)` for what nothing touches. O(size).
+    A buffer without accesses has `[0, 0)`. O(size).
     """
     first, last = first_and_last(program, skip=skip)
     start, stop = np.maximum(first, 0), last + 1
@@ -28,8 +28,8 @@ def lifetimes(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
 
 
 def segments(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
-    """Return when buffers are live, int64 (n, 3): buffer, start, stop, in order of buffer, then
-    start; stretches that share a step are one.
+    """Return the segments of all buffers, int64 (n, 3): buffer, start, stop, in order of buffer,
+    then start; stretches that share a step are one segment.
 
     O(size), and for each buffer that is written in parts O(accesses x pieces).
     """
@@ -60,8 +60,8 @@ def segments(program: Program, *, skip: Iterable[int] = ()) -> Int64s:
 
 
 def _in_parts(program: Program, skip: Iterable[int]) -> Bools:
-    """Return which buffers some op touches otherwise than whole, as far as they are touched at
-    all.
+    """Return the buffers that are accessed in parts: some access covers only a part of the bytes
+    that all accesses cover.
     """
     ops, values = program.ops, program.values
     active = ~ops.is_kind(VIEW)
@@ -84,11 +84,11 @@ def _in_parts(program: Program, skip: Iterable[int]) -> Bools:
 
 
 Deed = tuple[int, bool, int]
-"""Step, write?, value."""
+"""One access: (step, write?, value)."""
 
 
 def _deeds(program: Program, chosen: Int64s, skip: Iterable[int]) -> dict[int, list[Deed]]:
-    """Return what is done to some buffers, in order: of each op its reads first."""
+    """Return buffer -> its accesses in order, for the buffers chosen; reads of an op come first."""
     wanted, left_out = set(chosen.tolist()), set(skip)
     ops, owner = program.ops, program.values.buffer
     acts = ~ops.is_kind(VIEW)
@@ -112,8 +112,8 @@ def _deeds(program: Program, chosen: Int64s, skip: Iterable[int]) -> dict[int, l
 
 
 def _cells(program: Program, value: int) -> list[tuple[int, int]]:
-    """Return the bits of a value inside its buffer, or a stretch of no place for a value without
-    any.
+    """Return the ranges of bits of a value inside its buffer; a value without bits has one
+    artificial bit below 0.
     """
     size = 8 * int(program.buffers.nbytes[program.values.buffer[value]])
     runs = [(max(low, 0), min(high, size)) for low, high in program.values.bit_runs(value).tolist()]
@@ -121,8 +121,8 @@ def _cells(program: Program, value: int) -> list[tuple[int, int]]:
 
 
 def _lived(program: Program, _: int, deeds: list[Deed]) -> list[tuple[int, int]]:
-    """Return the segments of a buffer that is written anew or in parts: each piece lives from its
-    write to its last read.
+    """Return the segments of a buffer that is overwritten or written in parts: each piece lives
+    from its write to its last read.
     """
     pieces: list[tuple[int, int, int, int]] = []  # low, high, since, last
     done: list[tuple[int, int]] = []
@@ -157,8 +157,8 @@ def _gaps_between(low: int, high: int, pieces: list[tuple[int, int, int, int]]) 
 
 
 def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, int]]:
-    """Return the segments of a parameter or state: up to the last read before each full overwrite,
-    and to the run's end.
+    """Return the segments of a parameter or state: each ends at the last read before a full
+    overwrite, the last one at the run's end.
     """
     steps = len(program.ops)
     mine = program.values.of(buffer).tolist()
@@ -179,8 +179,8 @@ def _kept(program: Program, buffer: int, deeds: list[Deed]) -> list[tuple[int, i
 
 
 def fills(program: Program, step: int, buffer: int) -> bool:
-    """Return whether the results of an op together cover every byte that a value of the program in
-    a buffer covers.
+    """Return whether the results of an op together cover every byte that the program's values in a
+    buffer cover.
     """
     owner = program.values.buffer
 
@@ -192,8 +192,8 @@ def fills(program: Program, step: int, buffer: int) -> bool:
 
 
 def _united(ranges: list[tuple[int, int]], *, touching: bool = False) -> list[tuple[int, int]]:
-    """Return sorted ranges with those that overlap, or with `touching` those that meet, made
-    one.
+    """Return sorted ranges; ranges that overlap, or with `touching` also those that meet, are
+    joined.
     """
     out: list[tuple[int, int]] = []
     for low, high in sorted(ranges):

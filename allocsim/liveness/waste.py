@@ -1,16 +1,16 @@
-"""What lifetimes that are believed too long cost: detector L, in bytes.
+"""The cost in bytes of lifetimes that are believed too long (detector L).
 
-A lifetime is too long where it begins before the first access or ends later than just after the
-last one, unless the buffer is pinned or persistent (`LifetimeTooLong`). Three measures, from the
-surest to the most telling:
+A lifetime is too long if it begins before the first access or ends later than just after the last
+access, unless the buffer is pinned or persistent (`LifetimeTooLong`). There are three measures:
 
-    wasted         bytes times steps for which a buffer keeps memory that nothing in it needs
-    live           the most bytes alive at a step, as believed and as it is; buffers in memory of their own and pairs in place left out of account. No plan
-                   without pairs in place goes below it
-    peak           what a planner makes of the problem, and of the same problem with these lifetimes cut to what they are; pairs are the believed ones
+    wasted         bytes times steps for which a buffer is believed to live beyond its derived lifetime
+    live           the most bytes alive at a step, with the believed lifetimes and with cut ones; buffers in memory of their own and in-place pairs are
+                   left out of account. No plan without in-place pairs goes below it
+    peak           the peak of a planner's plan for the problem, and for the problem with cut lifetimes; pairs are the believed ones
 
-Lifetimes that are too short are faults (`allocsim.judge`), not waste: they are counted, and stay as
-they are believed, so where there are any the program may need more than these numbers.
+A *cut* lifetime is one that is too long, cut to the derived lifetime. Lifetimes that are too short
+are faults (`allocsim.judge`), not waste: they are counted and not changed, so if there are any, the
+program may need more bytes than these numbers.
 
 What this module does not see: whether the plan is sound.
 """
@@ -37,34 +37,34 @@ class TooLong:
 
     @property
     def wasted(self) -> int:
-        """Bytes times steps."""
+        """Bytes times steps of the believed lifetime outside the derived one."""
         longer = max(self.derived[0] - self.believed[0], 0) + max(self.believed[1] - self.derived[1], 0)
         return self.nbytes * longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """What the lifetimes of one problem waste."""
+    """The waste of the believed lifetimes of one problem."""
 
     buffers: tuple[TooLong, ...]
-    """The most wasteful first."""
+    """Buffers believed to live too long, the most wasteful first."""
     wasted: int
-    """Bytes times steps, of all of them."""
+    """Sum of `wasted` of all these buffers: bytes times steps."""
     live_believed: int
     live: int
-    """The most bytes alive at a step: as believed, and with these lifetimes cut to what they
-    are.
+    """The most bytes alive at a step: `live_believed` with the believed lifetimes, `live` with the
+    cut ones.
     """
     allocator: str | None
     peak_believed: int | None
     peak: int | None
-    """What that allocator needs for the problem, and with these lifetimes cut."""
+    """Peak in bytes of the allocator's plan for the problem, and for cut lifetimes."""
     short: int
-    """Buffers believed to live too short, pinned and persistent ones aside."""
+    """Number of buffers believed to live too short, without pinned and persistent ones."""
 
 
 def waste(problem: Problem, planner: Planner | None = None) -> Waste:
-    """Measure a problem; with a planner, also by planning it twice.
+    """Return the waste of a problem; with a planner, also the peaks of two plans.
 
     O(size) and two placements; errors are the planner's.
     """
