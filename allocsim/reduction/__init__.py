@@ -1,30 +1,30 @@
-"""Reduction: the smallest document with the same fault, by delta debugging.
+"""Reduction: it searches the smallest document with the same fault, by delta debugging.
 
-    found = reduce(document)                          # the fault a verdict names first
+    found = reduce(document)                          # the fault that a verdict names first
     found = reduce(document, violation=report.violations[3])
     found = reduce(document, keep=still_wrong)        # any question about a document
 
-What is reduced, in this order, over and over until nothing more goes: runs, plans, beliefs, ops,
-buffers, operands, results, believed pairs, pins, gaps, events, waits and the like; then shapes,
-sizes and addresses; meta goes first of all. What stays is renumbered densely and well-formed. Names
-stay, for they are how people find their way back.
+First all meta is removed. Then rows of these lists are left out, in this order, over and over until
+no more can go: runs, plans, problems, ops, buffers, operands, results, believed pairs, pins, gaps,
+events, waits and the like; then shapes, sizes and addresses shrink. The rows that stay are numbered
+densely and are well-formed. Names stay, so that people find the rows in the original.
 
 Invariants
 ----------
-* The result shows the fault: `keep` said so of this very document. By default that is a violation
-  of the same kind, with the same class and party at fault, and no violation of a kind or cause that
-  was not there before.
-* If `complete`, it is 1-minimal in every one of these lists, ops above all: leaving out any single
-  one was tried and the fault was gone (or what was left was no document). Where `FEW` ops or less
-  are left, so was leaving out any two of them. It is not claimed to be the smallest of all.
-* Deterministic, whatever is numbered how; a time limit keeps the best so far.
+* The result shows the fault: `keep` answered yes for this very document. By default, the fault is a
+  violation of the same kind, with the same class and party at fault; and the result has no
+  violation of a kind or cause that the original does not have.
+* If `complete`, the result is 1-minimal in every one of these lists, ops above all: leaving out any
+  single row was tried, and the fault was gone or the rest was no document. If at most `FEW` ops are
+  left, any two of them were tried, too. The result need not be the smallest of all documents.
+* The result is deterministic; a time limit keeps the best document so far.
 
-Complexity: the ops a violation names, and those that touch its buffers, are tried first, so that
-what many thousand ops surround takes a few dozen trials of a few ops each. Where that does not
-hold, O(n log n) trials or more, each as expensive as a check.
+Complexity: the ops that a violation names, and those that touch its buffers, are tried first, so a
+fault among many thousand ops usually takes a few dozen trials of a few ops each. Otherwise there
+are O(n log n) trials or more, each as expensive as a check.
 
-What this module does not see: kernels (`repro.bisection` reduces what only executing shows) and
-cures (`allocsim.cure`).
+What this module does not see: kernels (`repro.bisection` reduces faults that only execution shows)
+and cures (`allocsim.cure`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,34 +48,34 @@ from allocsim.verdict.attribution import Charge, charges, leading
 
 T = TypeVar("T")
 Row = tuple[int, int]
-"""Program or group of programs, and a row in it."""
+"""(program or group of programs, row in it)."""
 
 
 FEW: Final = 16
-"""Ops of which any two are tried together."""
+"""Most ops of which any two are left out together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """What is left of a document."""
+    """The result of a reduction."""
 
     document: Document
     cause: Charge | None
-    """The violation that is left, as the checks name it in `document`.
+    """The violation that is left, with the indices of `document`.
 
-    The answer is None where only `keep` knows what is wrong.
+    It is None if the caller gave `keep`, which alone knows the fault.
     """
     complete: bool
     """Whether the search ended by itself.
 
-    If not, a time limit ended it and the best so far is here.
+    If not, a time limit ended it, and `document` is the best so far.
     """
     trials: int
-    """Documents judged."""
+    """Number of documents judged."""
 
     @property
     def ops(self) -> int:
-        """Ops of all programs."""
+        """Number of ops of all programs."""
         return sum(len(program.ops) for program in self.document.programs)
 
 
@@ -90,9 +90,9 @@ def reduce(
 
     Args:
         document: a document with the fault.
-        violation: the fault; by default the one a verdict would name first.
-        keep: asked of every candidate instead; may raise AllocsimError for no.
-        seconds: when to stop with the best so far; None until nothing more goes.
+        violation: the fault; by default the one that a verdict names first.
+        keep: called with every candidate instead; it may raise AllocsimError, which means no.
+        seconds: a time limit, after which the best so far is returned; None for no limit.
 
     Raises:
         ModelError: the document does not show the fault.
@@ -114,8 +114,8 @@ def reduce(
 
 
 def same_fault(document: Document, cause: Charge) -> Keep:
-    """Return the question whether another document has this fault of `document`, and none that
-    `document` has not.
+    """Return a function: does another document have this fault of `document`, and no fault that
+    `document` does not have?
     """
     known = {found.key for found in charges(document)[1]}
     wanted = cause.key
@@ -149,8 +149,8 @@ def _run(search: Search, violation: Violation | None) -> None:
 
 
 def _without_two_ops(search: Search) -> bool:
-    """Leave out the first two ops that can go together, where few are left: a planner that is asked
-    anew may need both or neither.
+    """Leave out the first two ops that can go together, if at most `FEW` are left: a planner that
+    plans each candidate may show the fault with both or with neither.
     """
     ops = _ops(search.best)
     pairs = combinations(ops, 2) if len(ops) <= FEW else ()
@@ -162,7 +162,7 @@ def _without_pair(best: Document, *, ops: Sequence[Row], pair: tuple[Row, Row]) 
 
 
 def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Document | None]:
-    """A simplification is taken once: what is as simple as that already is no candidate."""
+    """Return a maker of candidates that returns None for a document that is that simple already."""
 
     def candidate(best: Document) -> Document | None:
         made = make(best)
@@ -261,9 +261,9 @@ LISTS: Final[dict[str, Callable[[Search], bool]]] = {
     "operands": _thinned(_operands, _only_operands),
     "results": _thinned(_results, _only_results),
 }
-"""The lists whose rows others refer to, in the order in which they are thinned.
+"""Name -> function that leaves rows out of one list whose rows others refer to, in this order.
 
-True if any row went.
+The function returns whether any row went.
 """
 
 
@@ -271,8 +271,8 @@ True if any row went.
 
 
 def _guess(search: Search, violation: Violation) -> None:
-    """Try what a violation itself names, first of the runs, then of the ops: from the fewest to
-    those that feed them.
+    """Try to keep only the runs, then only the ops, that a violation suggests: first the fewest
+    ops, then also the ops that feed them.
     """
     if search.best.session is not None:
         named = {run for run in (violation.run, violation.other_run, violation.want_run) if run is not None}
@@ -287,8 +287,8 @@ def _guess(search: Search, violation: Violation) -> None:
 
 
 def _likely(document: Document, violation: Violation) -> Iterator[list[Bools]]:
-    """Yield op masks: the ops a violation names, those that touch its buffers too, and all that
-    these descend from.
+    """Yield op masks, each larger than the one before: the ops that a violation names, those that
+    touch its buffers, and all ops that feed these.
     """
     place = {id(program): index for index, program in enumerate(document.programs)}
     runs = document.runs
@@ -320,8 +320,8 @@ def _likely(document: Document, violation: Violation) -> Iterator[list[Bools]]:
 
 
 def _feeding(document: Document, index: int, mask: Bools) -> Bools:
-    """Return the ops of `mask` and all whose results they need, in one pass from the last op to the
-    first. O(operands).
+    """Return the ops of `mask` and all ops whose results they need, by one pass from the last op to
+    the first. O(operands).
     """
     program = document.programs[index]
     producer, needed = program.producer.tolist(), mask.tolist()

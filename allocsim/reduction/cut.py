@@ -1,27 +1,25 @@
-"""Cutting rows out of a document; the rest is renumbered densely and stays well-formed.
+"""Cuts rows out of a document; the other rows are numbered densely, and the rest is well-formed.
 
     smaller = cut(document, ops=masks)      # one mask for each program; None keeps everything
-    smaller, rows = cut_with_rows(...)      # and which rows they were of each table of each program
+    smaller, rows = cut_with_rows(...)      # and the rows kept of each table of each program
 
-What follows from leaving rows out
-----------------------------------
-* An operand whose value an op made that is gone, or makes no longer, goes too: nothing becomes
-  uninitialised by cutting.
+Consequences of a cut
+---------------------
+* If the op that made a value is gone, or makes it no longer, the operands with this value go, too:
+  a cut makes no read uninitialised.
 * An op that has lost all operands and results goes; so does a view that has lost its only operand
-  or result. An op that had none stays: it may order streams.
-* A value that nothing names any more goes, and a buffer that is touched no more; what was never
-  touched stays until it is left out by itself (an idle parameter overlaps others all the same).
-  Programs that run on one plan keep the same buffers.
-* Declared pairs lose their positions with their operands. Waits are handed on, so that two ops that
-  stay are ordered by happens-before exactly if they were.
+  or result. An op that had none from the start stays: it may order streams.
+* A value that no op names any more goes, and so does a buffer that no op touches any more. A buffer
+  that was never touched stays unless its mask leaves it out, for it may overlap others all the
+  same. Programs that run on one plan keep the same buffers.
+* A declared pair goes with its operand or result. Waits pass over ops that go, so that two ops that
+  stay are ordered by happens-before exactly if they were before.
 * Lifetimes, gaps and events keep their place among the steps that stay.
-* A program that has ops keeps at least one: a program without ops is judged by its belief, which is
-  another question.
+* A program that has ops keeps at least one op: a program without ops is judged by its problem, so
+  it may not show the same fault.
 
-Complexity: O(columns), vectorised; O(waits) more in Python where an op of a program with waits
-goes.
-
-What this module does not see: why a row is left out.
+Complexity: O(columns), vectorised; O(waits) more in Python if an op of a program with waits goes.
+This module does not see why a row is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,24 +32,24 @@ from allocsim.model import VIEW, Bools, Buffers, Document, Ops, Plan, Problem, P
 from allocsim.model.layout import Int64s
 
 Masks = Sequence[Bools] | None
-"""A mask for each program; None keeps all."""
+"""A mask for each program; None keeps all rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """What stays of one program, before buffers are decided."""
+    """The rows of one program that stay, before its buffers are decided."""
 
     ops: Bools
     operands: Bools
     results: Bools
     touched_before: Bools
     touched: Bools
-    """Bool (buffers,): whether a row that stays names a value in it."""
+    """Bool (buffers,): whether a row that stays names a value in the buffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRows:
-    """Which rows of the tables of a program stay, in order: int64, one for each row of the cut."""
+    """For each table of a program, the old index of each row that stays: int64, in order."""
 
     ops: Int64s
     values: Int64s
@@ -60,21 +58,21 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sliced:
-    """A program that was cut, and where its rows went."""
+    """A program that was cut, and the new indices of its rows."""
 
     program: Program
     steps: Int64s
-    """int64 (ops + 1,): how many ops before each step stay."""
+    """int64 (ops + 1,): the number of ops before each step that stay."""
     ops: Bools
     values: Bools
     buffers: Bools
     places: Int64s
-    """int64 (buffers,): new index of each buffer, -1 where it is gone."""
+    """int64 (buffers,): new index of each buffer, -1 if it is gone."""
 
     def time(self, column: Any) -> Int64s:
-        """Return steps as they count now.
+        """Return the new steps for a column of old ones.
 
-        What lies behind the last op keeps its distance from it.
+        A step after the last op keeps its distance from it.
         """
         last = len(self.steps) - 1
         times: Int64s = np.asarray(column, dtype=np.int64)
@@ -82,7 +80,7 @@ class _Sliced:
 
 
 def cut(document: Document, **masks: Masks) -> Document | None:
-    """Return the document with the rows of the masks kept, as `cut_with_rows` does."""
+    """Return the document with only the rows of the masks; arguments as for `cut_with_rows`."""
     made = cut_with_rows(document, **masks)
     return None if made is None else made[0]
 
@@ -90,19 +88,19 @@ def cut(document: Document, **masks: Masks) -> Document | None:
 def cut_with_rows(
     document: Document, *, ops: Masks = None, buffers: Masks = None, operands: Masks = None, results: Masks = None
 ) -> tuple[Document, tuple[KeptRows, ...]] | None:
-    """Return the document with the rows of the masks kept, and which these are of each program.
+    """Return the document with only the rows of the masks, and the rows kept of each program.
 
-    The answer is None where a program would lose its last op.
+    The answer is None if a program would lose its last op.
 
     Args:
-        document: what to cut.
+        document: the document to cut.
         ops: bool (ops,) for each program.
         buffers: bool (buffers,) for each program; equal for programs that run on one plan.
         operands: bool (operands,) for each program, rows of `Ops.operands`.
         results: bool (results,) for each program, rows of `Ops.results`.
 
     Raises:
-        ModelError: what is left contradicts itself (a stale plan whose programs keep different
+        ModelError: the rest contradicts itself (a stale plan whose programs keep different
             buffers).
     """
     programs = document.programs
@@ -164,7 +162,7 @@ def owners(starts: Int64s) -> Int64s:
 
 
 def select(table: Mapping[int, Any], kept: Bools) -> dict[int, Any]:
-    """Return what belongs to the rows kept, under their new numbers."""
+    """Return the entries of the rows kept, by their new indices."""
     if not table:
         return {}
     places = np.cumsum(kept) - 1
@@ -208,8 +206,8 @@ def _rows(program: Program, *, ops: Bools, buffers: Bools, operands: Bools, resu
 
 
 def _sides(program: Program) -> tuple[Int64s, Int64s]:
-    """Return the rows of operands and of results that a `same` holds equal: one goes only with the
-    other.
+    """Return the rows of operands and of results of `same` ops, in pairs: an operand and its result
+    go only together.
     """
     table, steps = program.ops, np.flatnonzero(program.same_ops)
     counts = np.diff(table.operand_starts)[steps]
@@ -221,7 +219,7 @@ def _slice(program: Program, rows: _Rows, buffers: Bools) -> _Sliced:
     values, table = program.values, program.ops
     named = np.zeros(len(values), dtype=np.bool_)
     named[table.operands] = named[table.results] = True
-    kept_values = ~named  # nothing named them: they are left out by themselves or not at all
+    kept_values = ~named  # values that no op named stay, unless their buffer is left out
     kept_values[table.operands[rows.operands]] = kept_values[table.results[rows.results]] = True
     kept_values &= buffers[values.buffer]
     buffer_at, value_at = np.cumsum(buffers) - 1, np.cumsum(kept_values) - 1
@@ -275,7 +273,7 @@ def _ops(table: Ops, rows: _Rows, value_at: Int64s, steps: Int64s) -> Ops:
     codes, kind = codes[by_use], np.argsort(by_use)[kind]
     operand_starts, operands = _column(table.operand_starts, rows.operands, kept)
     result_starts, results = _column(table.result_starts, rows.results, kept)
-    # declared pairs: positions count what stays before them within their op
+    # declared pairs: a new position is the number of rows before it that stay within the op
     op = owners(table.in_place_starts)
     at_operand, at_result = (
         table.operand_starts[op] + table.in_place[:, 0],
@@ -315,7 +313,7 @@ def starts(lengths: Any) -> Int64s:
 
 
 def _column(row_starts: Int64s, mask: Bools, kept: Bools) -> tuple[Int64s, Int64s]:
-    """Return the starts of the rows that stay, and which entries stay."""
+    """Return the CSR starts of the rows that stay, and the mask of entries that stay."""
     lengths = np.bincount(owners(row_starts)[mask], minlength=len(kept))[kept]
     return starts(lengths), np.flatnonzero(mask)
 
@@ -326,8 +324,8 @@ def _position(mask: Bools, at: Int64s, row_starts: Int64s) -> Int64s:
 
 
 def _waits(table: Ops, kept: Bools, steps: Int64s) -> tuple[Int64s, Any]:
-    """Hand waits on: what an op that goes waited for is waited for by all that waited for it,
-    through its stream or in words.
+    """Return the waits of the ops that stay: if an op goes, the ops that came after it, by its
+    stream or by a wait, wait for the ops that it waited for.
     """
     if not len(table.after):
         return np.zeros(int(kept.sum()) + 1, dtype=np.int64), np.empty(0, dtype=np.int32)
@@ -339,9 +337,9 @@ def _waits(table: Ops, kept: Bools, steps: Int64s) -> tuple[Int64s, Any]:
         table.after_starts.tolist(),
         table.after.tolist(),
     )
-    clocks: list[dict[int, int]] = []  # for each op and stream, the last op that stays and happens before it or is it
-    latest: dict[int, dict[int, int]] = {}  # the clock of the latest op of each stream,
-    known: dict[int, dict[int, int]] = {}  # and of the latest that stays
+    clocks: list[dict[int, int]] = []  # op -> stream -> the last op that stays and happens before it or is it
+    latest: dict[int, dict[int, int]] = {}  # stream -> the clock of its latest op,
+    known: dict[int, dict[int, int]] = {}  # and of its latest op that stays
     lists: list[list[int]] = []
     for step, stream in enumerate(streams):
         clock = dict(latest.get(stream, {}))

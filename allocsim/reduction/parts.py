@@ -1,9 +1,9 @@
-"""A document with some of its parts changed or left out, and every reference kept right.
+"""Changes or leaves out parts of a document, and updates every reference to them.
 
-The rows that can be left out one by one without renumbering anything are one table, `LOOSE`; what
-can only be put back to its default is another, `PLAIN`.
+The table `LOOSE` has the lists whose rows can be left out one by one without renumbering others;
+the table `PLAIN` has simplifications that put something back to its default.
 
-What this module does not see: ops, values and buffers going (`allocsim.reduction.cut`).
+What this module does not see: removal of ops, values and buffers (`allocsim.reduction.cut`).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from allocsim.model import DEFAULT_ARENAS, Bools, Document, Plan, Problem, Progr
 from allocsim.reduction.cut import owners, starts
 
 Parts = Sequence[Any] | None
-"""New parts in place of the old ones, None for one that is left out.
+"""New parts in place of the old ones; None for a part that is left out.
 
-The answer is None altogether keeps all as they are.
+None instead of a list keeps all parts as they are.
 """
 
 
@@ -27,9 +27,9 @@ def rebuilt(
 ) -> Document:
     """Return the document with parts replaced or left out.
 
-    A plan whose problem is left out has none; a run whose plan or program is left out goes with it,
-    and so does a plan or problem of a program left out. `runs` are those of `Document.runs`;
-    without a session they stand for the plans and cannot be given.
+    A plan whose problem is left out then has no problem. A run whose plan or program is left out
+    goes, and so does a plan or problem whose program is left out. `runs` replace `Document.runs`;
+    without a session the runs stand for the plans, and `runs` must not be given.
     """
     new_programs = list(document.programs if programs is None else programs)
     program_of = {id(old): new for old, new in zip(document.programs, new_programs, strict=True)}
@@ -65,11 +65,11 @@ def rebuilt(
 
 
 def _joined_up(runs: Sequence[Run | None], before: Sequence[Run]) -> tuple[Run, ...]:
-    """Return the runs that are left, by their new numbers: what waited for one left out waits for
-    what that one waited for.
+    """Return the runs that are left, with new numbers: a run that waited for a run left out waits
+    for the runs for which that one waited.
 
-    What was to be read after a run left out is read after the next that is left, or at its own
-    place if there is none.
+    Reads that came after a run left out (`read_after`) come after the next run that is left, or at
+    their own place if there is none.
     """
     kept = [index for index, run in enumerate(runs) if run is not None]
     place = {index: at for at, index in enumerate(kept)}
@@ -93,7 +93,7 @@ def _on(part: Any, program: Program, **references: Any) -> Any:
 
 
 def without_meta(document: Document) -> Document:
-    """Return the document without any `meta`; no check looks into it."""
+    """Return the document without any `meta`; no check reads it."""
     programs = [
         replace(
             program,
@@ -120,7 +120,7 @@ def without_meta(document: Document) -> Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loose:
-    """One list of rows: where it stands, how long it is, and the part without some of it."""
+    """One list of rows: the kind of part that has it, its length, and a function that thins it."""
 
     part: str
     """`programs`, `problems`, `plans` or `runs`."""
@@ -145,7 +145,7 @@ def _mapping(name: str) -> Callable[[Problem, Bools], Problem]:
 
 
 def _rows(name: str, *beside: str) -> Callable[[Program, Bools], Program]:
-    """Rows of a CSR column of the ops, and of the columns `beside` it."""
+    """Return a function that keeps some rows of a CSR column of ops, and of columns `beside` it."""
 
     def keep(program: Program, kept: Bools) -> Program:
         ops = program.ops
@@ -180,7 +180,7 @@ LOOSE: Final[dict[str, Loose]] = {
     "waits": Loose(part="programs", count=lambda program: len(program.ops.after), keep=_rows("after")),
     "skips": Loose(part="runs", count=lambda run: len(run.skip), keep=_skips),
 }
-"""Every list whose rows nothing else refers to."""
+"""Name -> every list whose rows no other row refers to."""
 
 
 def loose_rows(document: Document, row: Loose) -> list[tuple[int, int]]:
@@ -206,7 +206,7 @@ def without_loose(document: Document, row: Loose, kept: Sequence[tuple[int, int]
 
 
 def _alone(document: Document) -> Document:
-    """One run needs no session, unless it leaves something out or is of another program."""
+    """Remove a session of one run, unless the run skips uploads or runs another program."""
     only = document.session[0] if document.session is not None and len(document.session) == 1 else None
     if only is None or only.skip or only.program is not only.plan.program or len(document.plans) > 1:
         return document
@@ -239,7 +239,7 @@ def _one_stream(document: Document) -> Document:
 
 
 def _arenas_used(document: Document) -> Document:
-    """Leave out arenas that nothing lies in or should, and number the others densely."""
+    """Leave out arenas that no buffer or slot has, and number the others densely."""
     count = len(document.arenas)
     used = np.zeros(count, dtype=np.bool_)
     for program in document.programs:
@@ -281,4 +281,4 @@ PLAIN: Final[dict[str, Callable[[Document], Document]]] = {
     "used arenas": _arenas_used,
     "default arena": _default_arena,
 }
-"""Simplifications that are tried once each."""
+"""Name -> simplification, each of which is tried once."""

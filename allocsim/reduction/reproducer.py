@@ -1,8 +1,8 @@
-"""A document as a Python test file that builds it and asserts its violations.
+"""Writes a document as a Python test file that builds it and asserts its violations.
 
-The file imports nothing but `allocsim`, and numpy where a plan needs it. `document()` in it gives
-the very document, every column equal; its one test says which kinds of violation are found, and the
-first few with their witnesses.
+The file imports only `allocsim`, and numpy if a plan needs it. Its function `document()` returns a
+document with equal columns; its one test asserts the kinds of violation that are found, and the
+first few violations with their witnesses.
 
 What this module does not see: how the document was found.
 """
@@ -42,14 +42,13 @@ import allocsim
 {imports}'''
 
 WIDTH = 110
-"""Columns of the words in the docstring."""
+"""Width of the lines in the docstring of the file."""
 
 
 def script(document: Document, *, title: str = "Reduced by allocsim.", test: str = "test_the_fault_is_found") -> str:
     """Return the source of a test file that builds `document` and asserts its violations. O(size).
 
-    Meta is left out. The source is deterministic and well-formed Python, whatever the names in the
-    document are.
+    Meta is left out. The source is deterministic, and valid Python for all names in the document.
     """
     body = list(_function(document))
     found = charges(document)[1]
@@ -99,15 +98,15 @@ def _asserted(v: Violation) -> Iterator[str]:
 
 
 def _doc(text: str) -> str:
-    """Return text as it may stand in a docstring: on printable lines, without quotes or escapes
-    that would end or change it.
+    """Return text for a docstring: in printable lines, without quotes or escapes that would end or
+    change it.
     """
     lines = text.replace("\\", "/").replace('"', "'").split("\n")
     return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in lines)
 
 
 def _repr(thing: Any) -> str:
-    """Return a literal with double quotes for text, as formatters have it."""
+    """Return a Python literal; text has double quotes, as formatters write it."""
     if isinstance(thing, str):
         return (
             ascii(thing)
@@ -212,9 +211,9 @@ def _buffers_and_values(program: Program, names: Sequence[str]) -> Iterator[str]
 
 
 def _told(op: Op) -> dict[str, str]:
-    """Return what the builder is told of an op beside its kind and its sides."""
+    """Return the keyword arguments of `ProgramBuilder.op` for an op, as source."""
     rows = (
-        ("name", op.name, op.name not in ("", op.kind)),  # one without a name is called by its kind
+        ("name", op.name, op.name not in ("", op.kind)),  # the builder names an op by its kind by default
         ("in_place", _pairs(op), op.in_place is None or bool(op.in_place)),
         ("stream", op.stream, bool(op.stream)),
         ("after", op.after, bool(op.after)),
@@ -223,8 +222,8 @@ def _told(op: Op) -> dict[str, str]:
 
 
 def _pairs(op: Op) -> Any:
-    """Return the declared pairs as the builder takes them: a strength only where it is not the
-    usual one.
+    """Return the declared pairs as the builder takes them: only pairs that promise more than
+    `exact` have a strength.
     """
     if op.in_place is None:
         return None
@@ -240,7 +239,7 @@ def _tuple(names: Iterable[str]) -> str:
 
 
 def _plain(program: Program) -> bool:
-    """Return whether every value is its own buffer, whole."""
+    """Return whether every value fills a buffer of its own."""
     values, buffers = program.values, program.buffers
     if len(values) != len(buffers) or not np.array_equal(values.buffer, np.arange(len(buffers))):
         return False
@@ -310,7 +309,7 @@ def _plan(plan: Plan, at: dict[int, str]) -> str:
 
 
 def _identifiers(names: list[str], *, suffix: str = "") -> list[str]:
-    """Return a Python name for each, close to what it is called and unlike all others."""
+    """Return a Python identifier for each name, close to it and different from all others."""
     taken = {"b", "np", "allocsim", "arenas", "document"}
     found = []
     for number, name in enumerate(names):

@@ -1,11 +1,11 @@
-"""Greedy removal: the best list so far for which a question is answered with yes.
+"""Greedy removal: it keeps the smallest document so far for which a question has the answer yes.
 
 A list is thinned by leaving out chunks, from half of it down to single elements, as delta debugging
-does (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002), and again
-from chunks to single ones until no single element can go. Everything is deterministic; only a time
-limit makes results depend on the machine, and then the best so far is kept.
+does (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002). That is
+repeated until no single element can go. The search is deterministic; only a time limit makes the
+result depend on the machine, and then the best document so far is kept.
 
-What this module does not see: what is being made smaller.
+What this module does not see: the meaning of the rows that it removes.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from allocsim.model import Document
 
 T = TypeVar("T")
 Keep = Callable[[Document], bool]
-"""Whether a document still shows what is being looked for."""
+"""Document -> whether it still shows the fault."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - control flow, not an error: the best so far stands
@@ -25,17 +25,17 @@ class OutOfTime(Exception):  # noqa: N818 - control flow, not an error: the best
 
 
 class Search:
-    """The best document so far."""
+    """A search with its best document so far."""
 
     def __init__(self, document: Document, keep: Keep, *, seconds: float | None = None) -> None:
         self.best = document
         self.trials = 0
-        """Documents that were judged."""
+        """Number of documents that were judged."""
         self._keep = keep
         self._until = None if seconds is None else monotonic() + seconds
 
     def attempt(self, make: Callable[[Document], Document | None]) -> bool:
-        """Make a candidate out of the best so far; take it if it still shows the fault.
+        """Make a candidate from the best document so far, and take it if it shows the fault.
 
         Raises OutOfTime.
         """
@@ -48,7 +48,7 @@ class Search:
             self.trials += 1
             if not self._keep(candidate):
                 return False
-        except AllocsimError:  # what is left is not well-formed, or cannot be judged
+        except AllocsimError:  # the candidate is not well-formed, or cannot be judged
             return False
         self.best = candidate
         return True
@@ -60,8 +60,8 @@ class Search:
 
         `only(best, kept)` makes the candidate.
 
-        Afterwards no single row can be left out. O(n^2) trials at worst, O(k log n) where few (k)
-        rows matter.
+        Afterwards no single row can be left out. O(n^2) trials at worst, O(k log n) if only k rows
+        matter.
         """
         thinned = False
         size = max(len(rows(self.best)), 1)

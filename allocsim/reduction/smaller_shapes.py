@@ -1,18 +1,18 @@
-"""Smaller shapes, sizes and addresses, with the same relations between the same bytes.
+"""Makes shapes, sizes and addresses smaller; the same bytes keep the same relations.
 
-    flattened(document)          every range of bytes becomes as many units as boundaries fall into it, every value one row of elements
-    shortened(document)          one length after the other becomes 1, 2 or 3 wherever it stands; strides, sizes and slots follow
+    flattened(document)          all boundaries of ranges of bytes come to lie one unit apart; every value becomes one row of elements
+    shortened(document)          every dimension of one length becomes 1, 2 or 3 long; strides, sizes and slots follow
 
 `flattened` keeps order, equality and overlap of all boundaries in all arenas exactly, for values
-without holes; a boundary in one side of a `same` is one in the other. `shortened` keeps ranks,
-layouts and views, for values whose strides are those of a contiguous value in their buffer, packed
-ones too; slots that were apart stay apart, slots that began together begin together. Ranges of
-sizes are left as they are, and packed values are not flattened. Neither is sure to keep a fault:
-whoever asks for a smaller document judges it.
+without holes; a boundary in one side of a `same` is also one in the other side. `shortened` keeps
+ranks, layouts and views, for values whose strides are those of a contiguous value in their buffer,
+packed values included; slots that were apart stay apart, slots that began together begin together.
+Ranges of sizes stay as they are, and packed values are not flattened. Neither function is sure to
+keep a fault: the caller has to judge the smaller document.
 
 Complexity: O(values + boundaries log boundaries) for each candidate; at most `MOST` boundaries.
 
-What this module does not see: which fault is to be kept.
+What this module does not see: the fault that the caller wants to keep.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +28,10 @@ from allocsim.model.layout import dense_nbytes, dense_strides
 from allocsim.reduction.parts import rebuilt
 
 MOST: Final = 4096
-"""Boundaries, and bytes of a unit, beyond which nothing is flattened."""
+"""Most boundaries, and most bytes of a unit, of a document that is flattened."""
 
 Key = tuple[int, int] | str
-"""A buffer: program and index, or the name of a persistent one."""
+"""A buffer: (program, index), or the name of a persistent buffer."""
 
 
 # every boundary a unit ----------------------------------------------------------------------------
@@ -39,21 +39,21 @@ Key = tuple[int, int] | str
 
 @dataclass(slots=True, kw_only=True)
 class _Map:
-    """Where the boundaries of arenas and of buffers go."""
+    """The boundaries of arenas and of buffers, and their new positions."""
 
     unit: int
     arenas: dict[int, set[int]] = field(default_factory=dict)
     local: dict[Key, set[int]] = field(default_factory=dict)
     places: dict[Key, set[tuple[int, int]]] = field(default_factory=dict)
-    """Where a buffer lies: arena and offset, in every plan that has it in one."""
+    """Buffer -> (arena, offset) in every plan that puts it into an arena."""
     sides: list[tuple[Key, Key, int, int, int]] = field(default_factory=list)
-    """The two sides of each `same`: their buffers, where they begin in these, and their bytes."""
+    """The two sides of each `same`: both buffers, the start in each, and the number of bytes."""
     _known: dict[Any, dict[int, int]] = field(default_factory=dict)
 
     def settle(self) -> bool:
-        """Carry boundaries between buffers and arenas until each has those of the others.
+        """Copy boundaries between buffers and arenas that share bytes until no new ones appear.
 
-        False where there are too many.
+        Return False if there are too many.
         """
         while True:
             before = self._count()
@@ -75,11 +75,11 @@ class _Map:
                 return True
 
     def address(self, arena: int, offset: int) -> int:
-        """Return a new address in an arena."""
+        """Return the new address for an offset in an arena."""
         return self._ranks(arena, self.arenas[arena])[offset]
 
     def within(self, key: Key, boundary: int) -> int:
-        """Return a new position in a buffer."""
+        """Return the new position for a boundary in a buffer."""
         places = self.places.get(key)
         if not places:
             return self._ranks(("local", key), self.local[key])[boundary]
@@ -100,7 +100,7 @@ class _Map:
 def flattened(document: Document) -> Document | None:
     """Return the document with every boundary one unit from the next.
 
-    The answer is None where a value has holes or nothing gets smaller.
+    The answer is None if a value has holes or the document would not get smaller.
     """
     if not all(program.values.dense.all() for program in document.programs):
         return None
@@ -130,7 +130,7 @@ def _boundaries(document: Document) -> _Map | None:
         return None
     found = _Map(unit=unit, arenas={index: {0} for index in range(len(document.arenas))})
     if any(arena.capacity is not None for arena in document.arenas):
-        return None  # how much fits is part of the question
+        return None  # the capacity of an arena may be part of the fault
     at = {id(program): index for index, program in enumerate(document.programs)}
     for index, program in enumerate(document.programs):
         for buffer, nbytes in enumerate(program.buffers.nbytes.tolist()):
@@ -151,7 +151,7 @@ def _boundaries(document: Document) -> _Map | None:
 
 
 def _sides(program: Program, index: int) -> Iterator[tuple[Key, Key, int, int, int]]:
-    """Yield the two sides of each `same`, of values without holes."""
+    """Yield the two sides of each `same` whose values have no holes."""
     home, hulls = program.values.buffer, program.values.hulls
     for step in np.flatnonzero(program.same_ops).tolist():
         op = program.ops[step]
@@ -194,8 +194,8 @@ def _flat_problem(problem: Problem, found: _Map, program: Program) -> Problem:
 
 
 def _believed_sizes(problem: Problem, program: Program, unit: int) -> Any:
-    """Return sizes that are to the new ones what the old were to the old: right, too small or too
-    large.
+    """Return believed sizes that compare with the new sizes as the old ones did with the old sizes:
+    equal, too small or too large.
     """
     old, new = problem.program.buffers.nbytes, program.buffers.nbytes
     small, large = problem.nbytes < old, problem.nbytes > old
@@ -212,7 +212,7 @@ def _flat_plan(plan: Plan, found: _Map) -> Plan:
 
 
 def _weight(document: Document) -> tuple[int, int, int]:
-    """Return bytes, dimensions and distances of a document: what flattening is to make less."""
+    """Return bytes, dimensions and distances of a document, which flattening should reduce."""
     nbytes = sum(sum(program.buffers.nbytes.tolist()) for program in document.programs)  # Python ints: no sum wraps
     distances = sum(sum(map(abs, plan.offset.tolist())) + sum(plan.nbytes.tolist()) for plan in document.plans)
     return nbytes, distances, sum(len(program.values.shape) for program in document.programs)
@@ -228,9 +228,9 @@ def lengths(document: Document) -> list[int]:
 
 
 def shortened(document: Document, old: int, new: int) -> Document | None:
-    """Return the document with every dimension of length `old` of length `new`.
+    """Return the document in which every dimension of length `old` has length `new`.
 
-    The answer is None where a stride or an offset has no meaning.
+    The answer is None if a stride or an offset has no counterpart in the new shapes.
     """
     programs: list[Program] = []
     for program in document.programs:
@@ -290,11 +290,11 @@ def _short_program(program: Program, old: int, new: int) -> Program | None:
             buffers=replace(program.buffers, nbytes=_sizes(program, values, table_of_values)),
         )
     except ModelError:
-        return None  # the sides of a `same` differ in shape, and no longer have equally many bytes
+        return None  # the sides of a `same` have different shapes, and no longer equal sizes
 
 
 def _scaled(offset: int, table: Mapping[int, int]) -> int | None:
-    """Return an offset as many steps of each stride away as it was."""
+    """Return the offset that is as many steps of each new stride away as the old one was."""
     scaled, left = 0, offset
     for stride in sorted((stride for stride in table if stride), reverse=True):
         scaled += left // stride * table[stride]
@@ -303,7 +303,7 @@ def _scaled(offset: int, table: Mapping[int, int]) -> int | None:
 
 
 def _sizes(program: Program, values: list[Value], table: Any) -> Any:
-    """Return the sizes of buffers: what their values reach, and as much more as before."""
+    """Return the sizes of buffers: the end of their values, and as many bytes more as before."""
     sizes = program.buffers.nbytes.copy()
     reach, reached = np.zeros_like(sizes), np.zeros_like(sizes)
     buffer = np.array([value.buffer for value in values], dtype=np.int64)
@@ -339,8 +339,8 @@ def _packed(plan: Plan, program: Program) -> Plan:
 
 
 def shorter(document: Document) -> Iterator[Callable[[Document], Document | None]]:
-    """Yield ways to shorten one length of a document, the largest length first, the shortest result
-    first.
+    """Yield functions that shorten one length of a document: the largest length first, and for each
+    length the shortest result first.
     """
     for old in lengths(document):
         for new in range(1, min(old, 4)):
@@ -351,4 +351,4 @@ SHRINKS: Final[dict[str, Callable[[Document], Iterator[Callable[[Document], Docu
     "flat": lambda _: iter((flattened,)),
     "short": shorter,
 }
-"""Ways to shrink, from the most thorough to the gentlest: each gives candidates for a document."""
+"""Name -> function that yields makers of smaller candidates, the most thorough one first."""
