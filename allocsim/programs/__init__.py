@@ -1,4 +1,4 @@
-"""How programs come to be: row by row, recorded from a run, or from a networkx graph.
+"""Makes programs: row by row, from a recorded run, from a trace, or from a networkx graph.
 
-What streams they take, and which is which.
+It also spreads programs over streams, joins those of several ranks, and fingerprints them.
 """

@@ -1,9 +1,9 @@
 """First and last accesses of buffers: the one place outside the judge that finds them.
 
-An access is an operand or a result of an op that is no `view`; accesses of the host count as any
-others. A value is an access to its buffer, so reading a view is one to the buffer it lies in. The
-judge (`allocsim.judge`) and the sanitizer (`allocsim.p_sanitizer`) find their own, so that no
-mistake here can hide a mistake there.
+An access is an operand or a result of an op that is no `view`; accesses of the host count like any
+others. An access to a value is an access to its buffer, also for a view. The judge
+(`allocsim.judge`) and the sanitizer (`allocsim.p_sanitizer`) find accesses by themselves, so that
+no mistake here can hide a mistake there.
 
 What this module does not see: pins, roles and streams; time is the order of the list.
 """
@@ -17,7 +17,7 @@ from allocsim.model import VIEW, Bools, Program
 from allocsim.model.layout import Int64s
 
 NEVER: Final = -1
-"""The step of what does not happen."""
+"""Stands for a step if there is no such access."""
 
 
 def accesses(program: Program, *, skip: Iterable[int] = ()) -> tuple[Int64s, Int64s, Bools]:

@@ -1,9 +1,9 @@
-"""Addresses of a process as offsets of an arena: ranges that were given out are laid one after
-another, so that a peak is what was used and not the width of an address space.
+"""Turns addresses of a process into offsets of an arena: allocated ranges are laid one after
+another, so that a peak is the bytes used and not the width of an address space.
 
-Half-open, in bytes. O(n log n) of the ranges.
+Ranges are half-open, in bytes. O(n log n) for n ranges.
 
-What this module does not see: what the addresses mean.
+What this module does not see: the meaning of the addresses.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ Addresses = NDArray[np.int64]
 
 
 def compacted(addresses: Addresses, low: Addresses, high: Addresses, *, granule: int) -> tuple[Addresses, int]:
-    """Return the offsets of addresses, and the bytes of all ranges `[low, high)` together.
+    """Return the offset of each address, and the sum of the bytes of all ranges `[low, high)`.
 
-    Ranges that share a byte or touch are one, and each is rounded up to `granule` bytes; an address
-    keeps its distance to the begin of its range. Every address lies in a range or at its end.
+    Ranges that share a byte or touch become one, and each is rounded up to `granule` bytes. An
+    address keeps its distance from the start of its range, and must lie in a range or at its end.
     """
     if not low.size:
         return addresses, 0

@@ -1,5 +1,5 @@
-"""A trace of a caching allocator, with its streams, as a document: who held which bytes when, and
-in what order the device ran.
+"""Turns a trace of a caching allocator, with its streams, into a document: the blocks with their
+addresses and lifetimes, and the order in which the device ran the ops.
 
 Events come in the order in which the host made them, one object each (one a line, in a file):
 
@@ -35,19 +35,19 @@ Any event may have `meta`. A `block` is what stands under that name in the last 
 (`allocsim.programs.trace_events`, where the shorter words are written out). What the host does
 itself is a `use` of kind `host.write` or `host.read`.
 
-What becomes of it. A block is a buffer, a device an arena, the addresses the slots of a plan;
-allocs and frees are the plan's events. A use is an op on its stream; what it writes is a new value,
-for a live block of a trace is mutated, and what it reads is the value last written there, if that
-has just these bytes. A wait is an `after` of the next op on its stream. Stream order lets a block
-serve again on its own stream at once; on another stream that needs a wait, or the two race. What
-the host knows to be done comes before all that it orders later: that is what `synchronize`, `done`
-and `returned` say. A block that `record_stream` named comes back when the uses recorded have ended.
-Where the trace has no `returned` for it, its next owner is taken as proof that they had: the
-allocator's word, counted in the program's `meta` as `assumed_returns`. A block used on a stream
-that nobody recorded has no such word, and its uses race with the next owner's.
+The document. A block becomes a buffer, a device an arena, the addresses become the slots of a plan,
+and allocs and frees its events. A use becomes an op on its stream. It writes a new value, for a use
+mutates a live block; it reads the value last written there, if that has exactly these bytes. A wait
+becomes an `after` of the next op on its stream. A block may be reused on its own stream at once, by
+stream order; on another stream that needs a wait, or both uses race. Ops that the host knows to be
+done (`synchronize`, `done`, `returned`) happen before all ops that it issues later. A block that
+`record_stream` named is returned when the recorded uses have ended. If the trace has no `returned`
+for it, and the bytes are allocated again, the allocator is trusted that these uses had ended; the
+program's `meta` counts such cases as `assumed_returns`. If a block was used on a stream that was
+not recorded, nothing is assumed, and its uses race with those of the next block.
 
 Complexity: O(events x (streams + blocks that wait for a return)). What this module does not see:
-why a block was asked for, and whether the trace is whole.
+the purpose of a block, and whether the trace is complete.
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,7 +69,7 @@ _ROLES: Final = {role.name.lower(): role for role in Role}
 
 @dataclass(slots=True, kw_only=True)
 class _Block:
-    """What is known of an allocation."""
+    """The state of one allocation."""
 
     buffer: int
     memory: DeviceBytes
@@ -78,18 +78,18 @@ class _Block:
     recorded: set[int] = field(default_factory=set)
     """Other streams that `record_stream` named."""
     written: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By range of bytes, the value that holds just these."""
+    """Range of bytes -> the value that covers exactly these bytes."""
 
 
 def trace(events: Iterable[Mapping[str, Any]], *, name: str = "trace") -> Document:
-    """Return the document of a trace: one program, one plan of the addresses seen.
+    """Return the document of a trace: one program, and one plan with the addresses of the trace.
 
     Args:
         events: in the order in which the host made them; see the module for their keys.
         name: of the program.
 
-    Complexity as in the module. Raises ModelError, at `events[i]`, for an event that no trace can
-    hold.
+    The module header gives the complexity. Raises ModelError, at `events[i]`, for an event that is
+    malformed or contradicts earlier ones.
     """
     made = _Trace()
     for index, event in enumerate(events):
@@ -109,17 +109,17 @@ class _Trace:
         self.devices: dict[Any, int] = {}
         self.blocks: dict[Any, _Block] = {}
         self.places: list[tuple[int, int]] = []
-        """Address and size, by buffer."""
+        """(address, size in bytes) of each buffer."""
         self.buffers: list[dict[str, Any]] = []
         self.values: list[tuple[str, int, int, int]] = []
         self.ops: list[dict[str, Any]] = []
         self.done: list[tuple[int, int, int]] = []
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take one event in."""
+        """Add one event."""
         for plain in self.lowering.plain(checked(event)):
             handler = getattr(self, f"_{plain['event']}", None)
-            if handler is not None:  # else it is the allocator's own book, which no op reads
+            if handler is not None:  # other events are the allocator's own book, which no op reads
                 handler(plain)
 
     def _alloc(self, event: Mapping[str, Any]) -> None:
@@ -222,8 +222,8 @@ class _Trace:
         return found
 
     def _value(self, part: tuple[_Block, int, int], *, made: bool) -> int:
-        """Return the value of some bytes of a block: a new one where it is made, or where none has
-        just these bytes.
+        """Return the value of some bytes of a block: a new value if the op makes it, or if no value
+        covers exactly these bytes.
         """
         block, low, high = part
         known = block.written.get((low, high))
@@ -250,7 +250,7 @@ class _Trace:
         return block
 
     def document(self, name: str) -> Document:
-        """Return all that came in as a document."""
+        """Return the document of all events added."""
         arenas = tuple(Arena(name=str(device)) for device in self.devices) or (Arena(name="0"),)
         streams = tuple(map(str, self.order.streams)) or ("0",)
         assumed = self.order.assumed

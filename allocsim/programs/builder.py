@@ -1,4 +1,4 @@
-"""Build a `Program` row by row: the one place where lists grow before they become columns.
+"""Builds a `Program` row by row: rows are collected in lists, which `build` turns into columns.
 
     b = ProgramBuilder("step")
     x = b.tensor("x", "f32", (8, 8), role=Role.INPUT)
@@ -8,10 +8,10 @@
     b.op("host.read", (y,), ())
     program = b.build()
 
-Values and buffers may be given by name as well as by the index that `tensor`, `value` and `buffer`
-return. What cannot be a row at all is refused at once, all else in `build`, where rows are checked
-together (`allocsim.model.wellformed`): places name table, row and column, and what is said of an op
-says its name.
+Values and buffers may be given by name or by the index that `tensor`, `value` and `buffer` return.
+A call with malformed arguments is refused at once; `build` checks all rows together
+(`allocsim.model.wellformed`). An error names table, row and column of the fault, and for an op its
+name.
 """
 
 import operator
@@ -62,11 +62,11 @@ Offsets = (
     | Mapping[str, int | str | None]
     | Sequence[int | str | None]
 )
-"""An offset for each buffer, or "own" or None: by index, by name, or in order."""
+"""The offset of each buffer, or "own" or None: by index, by name, or in order."""
 
 Pair = tuple[int, int] | tuple[int, int, str]
-"""Operand position, result position, and what the kernel promises of the two where that is not
-`exact`.
+"""(operand position, result position), or with the kernel's promise for the two as a third entry;
+the default is `exact`.
 """
 
 
@@ -105,7 +105,7 @@ class ProgramBuilder:
         self._row_meta: dict[str, dict[int, Meta]] = {"buffers": {}, "values": {}, "ops": {}}
 
     def streams(self, names: Iterable[str]) -> None:
-        """Name the streams, where their number is known only when all ops are there."""
+        """Set the names of the streams, for when their number is known only after the ops."""
         self._streams = tuple(names)
 
     def buffer(
@@ -122,7 +122,7 @@ class ProgramBuilder:
     ) -> int:
         """Add a buffer of `nbytes` bytes; `alignment` defaults to its arena's.
 
-        `nbytes_range` is the least and the greatest size it may have, where only the run decides.
+        `nbytes_range` is its least and greatest size in bytes, if only the run decides the size.
         """
         index = len(self._buffers)
         if alignment is None:
@@ -155,11 +155,11 @@ class ProgramBuilder:
     ) -> int:
         """Add a value in `buffer`.
 
-        `strides` (bytes) default to contiguous row-major, `offset` is that of element 0.
+        `strides` (bytes) default to contiguous row-major; `offset` is that of element 0 in bytes.
 
-        `dtype` is a document's word, a name of numpy's or torch's, or their dtype object
-        (`allocsim.programs.dtype_names`). `bit_offset` is where in its byte element 0 of a packed
-        value begins, in bits from the lowest.
+        `dtype` is a name of the document format, of numpy or of torch, or a dtype object
+        (`allocsim.programs.dtype_names`). `bit_offset` is the first bit of element 0 of a packed
+        value within its byte, counted from the lowest bit.
         """
         index = len(self._values)
         charge("value")
@@ -184,9 +184,9 @@ class ProgramBuilder:
         return index
 
     def tensor(self, name: str, dtype: Any, shape: Iterable[int], **buffer: Any) -> int:
-        """Add a contiguous value in a buffer of its own, with the buffer's keywords.
+        """Add a contiguous value in a new buffer; `buffer` are keywords of the method `buffer`.
 
-        Return the value.
+        Return the index of the value.
         """
         dims = _wholes("values[{}].shape", len(self._values), shape)
         code = dtype_code(f"values[{len(self._values)}].dtype", dtype)
@@ -217,8 +217,8 @@ class ProgramBuilder:
     ) -> int:
         """Append an op.
 
-        `in_place` are the declared pairs (operand position, result position), with `"bytes"` or
-        `"whole"` behind them where they promise more than `"exact"`; None if nobody knows.
+        `in_place` are the declared pairs (operand position, result position), with a third entry
+        `"bytes"` or `"whole"` if they promise more than `"exact"`; None if the contract is unknown.
         """
         index = len(self._ops)
         label = name if name is not None else kind
@@ -238,15 +238,15 @@ class ProgramBuilder:
         return index
 
     def same(self, operands: Iterable[Which], results: Iterable[Which], **op: Any) -> int:
-        """Append an op of kind `same`: result i equals operand i byte by byte, and at one address
-        nothing moves.
+        """Append an op of kind `same`: result i equals operand i byte by byte; if both lie at one
+        address, no byte moves.
         """
         return self.op(SAME, operands, results, **op)
 
     def _listed(self, index: int, label: str, side: str, given: Any) -> tuple[int, ...]:
-        """Return values by index.
+        """Return the indices of the values in `given`.
 
-        Raise ModelError, naming the op, for what is no list of values or no value at all.
+        Raise ModelError, naming the op, if `given` is no list or an entry is no value.
         """
         try:
             values = tuple(given)
@@ -273,7 +273,7 @@ class ProgramBuilder:
             raise ModelError(error.place, f"{error.rule} (op {self._ops[int(found[1])][0]!r})") from None
 
     def columns(self) -> dict[str, Any]:
-        """Return what the program is made of, unchecked."""
+        """Return the arguments of `Program` as columns, unchecked."""
         buffers, values, ops = self._buffers, self._values, self._ops
         return {
             "name": self._name,
@@ -328,13 +328,13 @@ class ProgramBuilder:
 
 
 def plan_of(program: Program, slots: Offsets, **keywords: Any) -> Plan:
-    """Build a plan from offsets by buffer: an int is an offset in the buffer's own arena, "own" and
-    None as in a document.
+    """Build a plan from offsets by buffer: an int is an offset in bytes in the buffer's arena,
+    "own" is memory of its own, None is no slot.
 
-    A mapping has buffers by index or by name; those it leaves out are kept apart (`own`) if
-    persistent and unplaced if not. Raises ModelError, placed at the slot, for what is no slot, for
-    a buffer that does not exist, is named twice or shares its name with another, and for a sequence
-    of another length.
+    A mapping has buffers by index or by name; buffers that it leaves out get memory of their own if
+    they are persistent, and no slot otherwise. Raises ModelError, placed at the slot, for a
+    malformed slot, for a buffer that does not exist, is named twice or shares its name with
+    another, and for a sequence of another length.
     """
     count = len(program.buffers)
     persistent = program.buffers.persistent
@@ -367,8 +367,8 @@ def plan_of(program: Program, slots: Offsets, **keywords: Any) -> Plan:
 
 
 def read_at_end(program: Program, values: Sequence[int] | Int32s, *, kind: str = HOST_READ) -> Program:
-    """Return the program with one more op, of a kind without results: the host, or whoever else,
-    reads `values`, after everything else on every stream. O(columns).
+    """Return the program with one more op, of a kind without results (by default `host.read`), that
+    reads `values` after all other ops on every stream. O(columns).
     """
     ops, count = program.ops, len(program.ops)
     kinds = ops.kinds if kind in ops.kinds else (*ops.kinds, kind)
@@ -396,9 +396,9 @@ def read_at_end(program: Program, values: Sequence[int] | Int32s, *, kind: str =
 
 
 def _whole(place: str, number: Any) -> int:
-    """Return a whole number of Python or numpy.
+    """Return a whole number of Python or numpy as an int.
 
-    Raise ModelError for anything else, which may not become an offset by accident.
+    Raise ModelError for anything else, so that it does not become an offset by accident.
     """
     try:
         found = None if isinstance(number, bool) else operator.index(number)
@@ -411,8 +411,8 @@ def _whole(place: str, number: Any) -> int:
 
 
 def _wholes(place: str, index: int, numbers: Any) -> tuple[int, ...]:
-    """Return a list of whole numbers as a tuple; raise ModelError for anything else, at a place
-    with a hole for the row.
+    """Return a list of whole numbers as a tuple; raise ModelError for anything else. `place` is a
+    string with a hole for the row.
     """
     try:
         found = tuple(numbers)

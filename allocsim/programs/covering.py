@@ -1,13 +1,13 @@
-"""Covering arrays: few rows, an alternative of each choice, that meet many wishes.
+"""Covering arrays: few rows, each with an alternative of every choice, that meet many wishes.
 
-    cover(counts, wishes)      a row for each wish, greedy by density
-    drawn_rows(counts, total)  rows drawn first where there are many wishes
+    cover(counts, wishes)      rows such that each wish is met by one, greedy by density
+    drawn_rows(counts, total)  random rows to begin with if there are many wishes
 
 Greedy by density (Bryce and Colbourn, "A density-based greedy algorithm for higher strength
-covering arrays", 2009): each choice of a row takes the alternative that leaves the most to be
-covered by chance alone, so each row covers no less than a random one.
+covering arrays", 2009): each choice of a row takes the alternative with the largest expected number
+of wishes met if the rest were drawn at random, so each row meets no fewer than a random row.
 
-What this module does not see: what choices and wishes stand for.
+What this module does not see: the meaning of choices and wishes.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ from allocsim.errors import ModelError
 from allocsim.model.layout import Int64s
 
 MAX_WISHES: Final = 1 << 28
-"""Combinations of regions that are covered: a bound on time, some 580 choices of two in a row."""
+"""Most combinations of regions to cover: a bound on time, some 580 choices of two in a row."""
 
 FEW: Final = 1 << 14
-"""Combinations that are left for greedy rows: beyond, rows are drawn first."""
+"""Most combinations that are left to greedy rows; if there are more, rows are drawn first."""
 
 Wishes = list[dict[int, int]]
-"""What has to be in one path each: choice -> the alternatives allowed, as a mask."""
+"""Wishes, each to be met by one row: choice -> bit mask of the alternatives allowed."""
 
 
 def drawn_rows(counts: Sequence[int], total: int) -> Int64s:
-    """Return rows drawn at random, as many as leave `FEW` of all combinations of three, were the
-    choices side by side; none where there are no more.
+    """Return rows drawn at random, so many that about `FEW` of the `total` combinations of three
+    stay uncovered if the choices are independent; no rows if `total` is at most `FEW`.
     """
     if total > MAX_WISHES:
         raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
@@ -44,14 +44,14 @@ def drawn_rows(counts: Sequence[int], total: int) -> Int64s:
 
 
 def cover(counts: Sequence[int], wishes: Wishes) -> list[list[int]]:
-    """Return rows, an alternative of each choice, such that each wish is met by one: greedy by
-    density.
+    """Return rows, each with an alternative of every choice, such that some row meets each wish:
+    greedy by density.
 
     Args:
         counts: alternatives of each choice, at least one.
         wishes: choice -> allowed alternatives as a mask that is not empty.
 
-    Each row meets at least as many of the wishes left as a random one does on average, so there are
+    Each row meets at least as many of the wishes left as a random row does on average, so there are
     O(log(wishes)) rows for wishes of bounded size. O(rows x size of the wishes).
     """
     if not wishes:

@@ -1,9 +1,9 @@
-"""What other libraries call the dtypes of a document: names of numpy, ml_dtypes and torch, and
-their dtype objects.
+"""Translates dtypes of other libraries to those of a document: names of numpy, ml_dtypes and torch,
+and their dtype objects.
 
-A document's own word always wins: `f4` is a packed float of four bits here, while numpy's character
-code of that spelling, four bytes, is taken only as `numpy.dtype("f4")`, whose name is `float32`.
-What has several elements to a byte in one library and one in another (`int4`) is the packed one
+A name of the document format always wins: `f4` is a packed float of four bits here; numpy's code of
+that spelling, a float of four bytes, is accepted only as `numpy.dtype("f4")`, with name `float32`.
+A dtype that is packed in one library and takes a whole byte in another (`int4`) is the packed dtype
 here.
 
 What this module does not see: arrays. It imports no library whose names it knows.
@@ -24,15 +24,15 @@ FOREIGN: Final[dict[str, str]] = {
     "double": "f64", "float": "f32", "half": "f16", "long": "i64", "int": "i32", "short": "i16", "cfloat": "c64", "cdouble": "c128",
     "bool_": "bool",
 }  # fmt: skip
-"""A document's dtype for each foreign name.
+"""Foreign name -> a document's dtype.
 
-The short words are torch's: numpy's `float` and `int` are Python's, of eight bytes.
+The short names are torch's; numpy's `float` and `int` are Python's types, of eight bytes.
 """
 
 
 def dtype_of(thing: Any) -> str | None:
-    """Return the document's word for a dtype: one of its own, a foreign name, or a dtype object
-    that has one; None for all else.
+    """Return the document's name of a dtype, given by that name, a foreign name, or a dtype object;
+    None for anything else.
     """
     name = thing if isinstance(thing, str) else _name(thing)
     if name is None:
@@ -44,7 +44,7 @@ def dtype_of(thing: Any) -> str | None:
 def dtype_code(place: str, thing: Any) -> int:
     """Return the code of a dtype (`allocsim.model.DTYPE_CODES`).
 
-    Raise ModelError, at `place`, for what names none.
+    Raise ModelError, at `place`, if `thing` names no dtype.
     """
     word = thing if isinstance(thing, str) and thing in DTYPE_CODES else dtype_of(thing)
     if word is not None:
@@ -55,8 +55,8 @@ def dtype_code(place: str, thing: Any) -> int:
 
 
 def _name(thing: Any) -> str | None:
-    """Return the name of a dtype object: numpy's has one, its scalar types are named alike, and
-    torch's prints as one.
+    """Return the name of a dtype object: numpy's dtypes and scalar types have a name, and torch's
+    dtypes print as one.
     """
     if thing is float or thing is int or thing is complex:  # Python's own, as numpy reads them
         return {float: "float64", int: "int64", complex: "complex128"}[thing]

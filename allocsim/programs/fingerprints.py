@@ -1,25 +1,25 @@
-"""Which plan fits which program: a hash of what a plan depends on.
+"""Fingerprints: a hash of everything in a program on which a plan depends.
 
-    fingerprint(program)                  # "5b1f...-9c02...": the program, and the pins its planner is told by default
+    fingerprint(program)                  # "5b1f...-9c02...": the program, and the pins that its planner is told by default
     fingerprint(program, pins)            # the same program with other pins: the part before the dash stays
-    fingerprint_of(plan)                  # of the program and the pins the plan was made for
-    misfits(document)                     # in words: plans and runs whose program is another one than the plan was made for
+    fingerprint_of(plan)                  # of the program and the pins for which the plan was made
+    misfits(document)                     # in words: plans and runs whose program is not the one for which the plan was made
 
-What counts: ops in order (kind, operands, results, declared pairs, stream, waits), values (buffer,
-dtype, layout), buffers (size, alignment, arena, role, read-only) and arenas (alignment, capacity);
-behind the dash, which buffers are pinned. Everything goes by index, since slots do: a program whose
-buffers are numbered otherwise is another one. What does not count: names, `meta`, data.
+The hash covers ops in order (kind, operands, results, declared pairs, stream, waits), values
+(buffer, dtype, layout), buffers (size, alignment, arena, role, read-only) and arenas (alignment,
+capacity); after the dash, the pinned buffers. Everything is by index, as slots are: a program with
+other numbers of buffers is another program. Names, `meta` and data are left out.
 
 The hash is BLAKE2b over the columns as little-endian 64-bit integers with their lengths, so it is
 the same on every machine and in every version of this module that begins with the same `VERSION`.
-Two programs of one fingerprint take the same slots with the same findings of `allocsim.judge` (up
+For two programs of one fingerprint, `allocsim.judge` has the same findings on the same slots (up
 to names).
 
-A plan is *stamped* by a `fingerprint` in its `meta` (`allocsim plan -o` does it): with that, a plan
-that a file lays beside another program is known for what it is. Complexity: O(columns).
+A plan is *stamped* by a `fingerprint` in its `meta` (`allocsim plan -o` does it): the stamp shows
+if a file has the plan beside another program. Complexity: O(columns).
 
-What this module does not see: whether a plan is sound. One that was made for another program may
-happen to be.
+What this module does not see: whether a plan is sound. A plan that was made for another program may
+happen to be sound.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ from allocsim.model import DTYPES, HOST_READ, SAME, Bools, Document, Plan, Progr
 
 VERSION: Final = b"allocsim 1"
 KEY: Final = "fingerprint"
-"""Where a plan's `meta` carries its stamp."""
+"""Key of the stamp in a plan's `meta`."""
 
 _UNBOUNDED: Final = -1
 
@@ -42,16 +42,16 @@ _UNBOUNDED: Final = -1
 def fingerprint(program: Program, pins: Bools | Iterable[int] | None = None) -> str:
     """Return 32 hexadecimal digits for the program, a dash, and 16 for the pins.
 
-    `pins` is a mask over the buffers or the indices of some; None for what the program's
-    `host.read` ops read, as a planner is told by default. ModelError for a mask of another length
-    or a buffer that does not exist. O(columns).
+    `pins` is a mask over the buffers or a list of indices; None stands for the buffers that the
+    program's `host.read` ops read, the default pins of a planner. Raises ModelError for a mask of
+    another length or a buffer that does not exist. O(columns).
     """
     return f"{_digest(_columns(program), 16)}-{_digest([('pins', np.flatnonzero(_pinned(program, pins)))], 8)}"
 
 
 def fingerprint_of(plan: Plan) -> str:
-    """Return the fingerprint of the program a plan is for, with the pins of its belief, or the
-    default ones where it has none.
+    """Return the fingerprint of a plan's program, with the pins of the plan's problem, or the
+    default pins if it has no problem.
     """
     return fingerprint(plan.program, None if plan.problem is None else plan.problem.pinned)
 
@@ -62,15 +62,15 @@ def stamped(plan: Plan) -> Plan:
 
 
 def same_program(one: Program, other: Program) -> bool:
-    """Return whether a plan of the one is a plan of the other: equal fingerprints, pins apart."""
+    """Return whether two programs have equal fingerprints, pins left out of account."""
     return one is other or _program_part(fingerprint(one, ())) == _program_part(fingerprint(other, ()))
 
 
 def misfits(document: Document) -> tuple[str, ...]:
-    """Say, one line each, which plans carry the stamp of another program or of other pins, and
-    which runs run another program.
+    """Return a line for each plan with the stamp of another program or of other pins, and for each
+    run that runs another program than its plan's.
 
-    A plan without a stamp is taken at its word. O(columns of the programs).
+    A plan without a stamp is taken to fit its program. O(columns of the programs).
     """
     lines = [
         line
@@ -95,7 +95,7 @@ def _misfit(name: str, plan: Plan) -> str | None:
         return None
     if _program_part(stamp) != _program_part(own):
         return f"{name}: was made for another program: its fingerprint is {stamp}, the program's {own}"
-    if plan.problem is None:  # what was pinned is not said here
+    if plan.problem is None:  # the pins of the plan are unknown
         return None
     return f"{name}: was made for other pins: its fingerprint is {stamp}, with the pins believed {own}"
 
@@ -125,10 +125,10 @@ def _pinned(program: Program, pins: Bools | Iterable[int] | None) -> Bools:
 
 
 def _columns(program: Program) -> Iterator[tuple[str, Any]]:
-    """Yield everything that counts, by name, each a sequence of whole numbers or of words.
+    """Yield (name, column) of everything that the hash covers: whole numbers or words.
 
-    What came with version 2 of the document counts only where it is there, so that older programs
-    keep their fingerprints.
+    Features of version 2 of the document are covered only in programs that use them, so that older
+    programs keep their fingerprints.
     """
     ops, values, buffers = program.ops, program.values, program.buffers
     capacities = [_UNBOUNDED if arena.capacity is None else arena.capacity for arena in program.arenas]
@@ -156,8 +156,8 @@ def _columns(program: Program) -> Iterator[tuple[str, Any]]:
 
 
 def _words(name: str, codes: Any, table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield codes and the words they stand for in order of first use, so that no table's own order
-    shows.
+    """Yield codes and their words, both numbered in order of first use, so that the order of the
+    table does not matter.
     """
     used, first, back = np.unique(codes, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))

@@ -1,8 +1,8 @@
-"""One path of a routine as a flat program.
+"""Turns one path of a routine into a flat program.
 
-Each definition that is executed is a buffer; carries and results of choices are of kind `same`.
+Each execution of a definition is a buffer; `same` ops make loop carries and results of choices.
 
-What this module does not see: which paths are looked at (`allocsim.programs.paths`).
+What this module does not see: which paths are chosen (`allocsim.programs.paths`).
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ def flat(routine: Routine, taken: Taken) -> Program:
 
 @dataclass(slots=True)
 class _Scope:
-    """What is seen in a region: the value of each name, and the buffer of each that has one of its
-    own.
+    """The names visible in a region: the value of each name, and the buffer of each name that has a
+    buffer of its own.
     """
 
     values: dict[str, int] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an item stands."""
+    """The place of an item in the routine."""
 
     where: Where = ()
     call: tuple[str, ...] = ()
-    """As `where`, but one for all iterations of a loop."""
+    """Like `where`, but the same for all iterations of a loop."""
     turns: tuple[int, ...] = ()
     """The iterations of the loops around it."""
 
@@ -62,13 +62,13 @@ class _Place:
 
 
 class _Flattening:
-    """A path while its ops are written down."""
+    """A path while its ops are added to a builder."""
 
     def __init__(self, routine: Routine, taken: Taken) -> None:
         self.routine, self.taken = routine, taken
         self.said: list[str] = []
         self.given = _Scope()
-        """What no op makes: the content of parameters and states."""
+        """The values that no op makes: the content of parameters and states."""
         self.made = _made(routine.body)
         self.builder = ProgramBuilder(routine.name, arenas=routine.arenas)
 
@@ -78,7 +78,7 @@ class _Flattening:
         return replace(self.builder.build(), path=", ".join(self.said))
 
     def region(self, region: PathRegion, place: _Place, scope: _Scope) -> list[int]:
-        """Write a region down; return the values that come out."""
+        """Add the ops of a region; return the values that it yields."""
         for item in region.items:
             if isinstance(item, PathOp):
                 self.op(item, place, scope)
@@ -114,7 +114,7 @@ class _Flattening:
         self.same(left, item.results, f"{item.name}{place.suffix}", place, scope)
 
     def same(self, values: list[int], names: Sequence[str], label: str, place: _Place, scope: _Scope) -> None:
-        """Hand values on under other names, all at once."""
+        """Add one `same` op that copies values to new values under other names."""
         if len(values) != len(names):
             raise ModelError(label, f"{len(values)} values go to {len(names)} names")
         if not names:
@@ -135,7 +135,7 @@ class _Flattening:
         return found
 
     def define(self, name: str, place: _Place, scope: _Scope) -> int:
-        """Add a value for a name, in memory of its own or in that of the definition it lies in."""
+        """Add a value for a name, in a new buffer or in the buffer of its base definition."""
         definition, label = definition_of(self.routine, name), name + place.suffix
         if definition.buffer is None:
             code = dtype_code(name, definition.dtype)
@@ -156,7 +156,7 @@ class _Flattening:
 def _made(region: PathRegion) -> set[str]:
     """Return every name that some op, choice or loop makes.
 
-    Raise ModelError for one that is made twice in one region.
+    Raise ModelError for a name that is made twice in one region.
     """
     found: set[str] = set()
     for item in region.items:

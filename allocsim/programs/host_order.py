@@ -1,4 +1,4 @@
-"""What ops wait for, by what the host said while it put them on streams.
+"""Derives the waits of ops from the calls of the host: it puts ops on streams, records and waits.
 
     order = HostOrder()
     main, side = order.stream("main"), order.stream("side")
@@ -7,21 +7,21 @@
     order.wait("mark", side)
     order.put(side, 1)         # op 1: [0]
 
-Streams are numbered in the order in which they are met. A *front* is, by stream, the last op that
-something comes after. A mark holds the front of its stream when it was recorded, with what the next
-op there was to wait for; a stream that waits for a mark puts its next op behind that front. What
-the host knows to be done comes before all that it orders later, on any stream.
+Streams are numbered in the order in which they are first named. A *front* has, for each stream, the
+last op that happens before some point. A mark holds the front of its stream at the time when it was
+recorded, including the pending waits there; if a stream waits for a mark, its next op comes after
+that front. Ops that the host knows to be done happen before all ops that it issues later, on any
+stream.
 
-Memory that goes back to its allocator while other streams were recorded to use it (`freed`) is owed
-what these were given by then. `returned` says that they are done. Where nobody says so and the
-bytes are given out again (`given_out`), that is taken as proof: the allocator's word, counted in
-`assumed`.
+If memory is freed while other streams were recorded to use it (`freed`), it may be reused only
+after the ops that these streams have by then. `returned` says that those ops are done. If the bytes
+are allocated again (`given_out`) without that, the allocator is trusted that they are done;
+`assumed` counts such cases.
 
-A front names what was waited for, and not what that had waited for itself; `before` is asked for
-all of it, since it is kept beside the fronts.
+A front has only the ops waited for directly; `before` also includes the ops that these waited for.
 
-Complexity: O(streams) for each call, O(1) for an op that nothing new comes before; `given_out`
-O(memory that is owed). What this module does not see: what ops touch, and how long they take.
+Complexity: O(streams) for each call, O(1) for an op without new waits, O(memory freed and not
+returned) for `given_out`. This module does not see the accesses of ops, nor how long they take.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -40,30 +40,30 @@ class DeviceBytes(NamedTuple):
 
 
 class HostOrder:
-    """Streams, marks and what the host knows, while ops come in."""
+    """Streams, marks and the ops that the host knows to be done, while ops are added."""
 
     def __init__(self) -> None:
         self.streams: dict[Hashable, int] = {}
         self.marks: dict[Hashable, HostMark] = {}
         self.assumed = 0
-        """Returns that only the allocator's next answer tells of."""
+        """Number of frees whose `returned` is missing and was assumed."""
         self.known = HostMark({}, {})
-        """What the host knows to be done."""
+        """The ops that the host knows to be done."""
         self._news = 0
-        """How often that has grown."""
+        """Number of times that `known` has grown."""
         self._heard: dict[int, int] = {}
-        """By stream, how much of that its last op comes after."""
+        """Stream -> the value of `_news` that its last op took into account."""
         self._last: Front = {}
         self._seen: dict[int, Front] = {}
-        """By stream, what its last op comes after."""
+        """Stream -> front of the ops before its last op."""
         self._waiting: dict[int, Front] = {}
-        """By stream, what its next op waits for."""
+        """Stream -> front that its next op waits for."""
         self._all: dict[int, Front] = {}
-        """By stream, the last op of each other one that comes before its next; never changed in
-        place.
+        """Stream -> the last op of each other stream that happens before its next op; a front is
+        never changed in place.
         """
         self.owes: dict[Hashable, tuple[DeviceBytes, HostMark]] = {}
-        """Memory that went back while other streams were to use it, by its owner."""
+        """Owner -> freed memory, and the recorded uses of other streams that must end first."""
 
     def stream(self, name: Hashable) -> int:
         """Return the number of a stream."""
@@ -86,30 +86,30 @@ class HostOrder:
         return sorted(after.values())
 
     def before(self, stream: int) -> Front:
-        """Return the last op of each other stream that comes before what a stream is given next, or
-        was given last; not to be changed.
+        """Return the last op of each other stream that happens before the next, or the last, op of
+        a stream; the caller must not change it.
         """
         return self._all.get(stream, {})
 
     def record(self, mark: Hashable, stream: int) -> None:
-        """HostMark what a stream has been given so far; a mark that is recorded again is moved."""
+        """Record a mark after all ops of a stream so far; a mark recorded again is moved."""
         self.marks[mark] = self._here(stream)
 
     def forget(self, mark: Hashable) -> None:
-        """Drop a mark. Nothing where it is not known."""
+        """Drop a mark, if it is known."""
         self.marks.pop(mark, None)
 
     def wait(self, mark: Hashable, stream: int) -> None:
-        """Put what a stream is given from now on behind a mark.
+        """Let all later ops of a stream wait for a mark.
 
-        A mark that nobody recorded orders nothing, as on a device.
+        A mark that was not recorded orders nothing, as on a device.
         """
         if mark in self.marks:
             self._wait(stream, self.marks[mark])
 
     def join(self, streams: Iterable[int], behind: Iterable[int] | None = None) -> None:
-        """Put what each of these streams is given from now on behind all that the streams `behind`,
-        or any, were given so far.
+        """Let all later ops of each of these streams wait for all ops so far of the streams
+        `behind`, by default of all streams.
         """
         marks = [self._here(other) for other in (self.streams.values() if behind is None else behind)]
         for stream in streams:
@@ -117,26 +117,26 @@ class HostOrder:
                 self._wait(stream, mark)
 
     def synchronize(self, *streams: int) -> None:
-        """Let the host know that these streams, or all where none is named, have done what they
-        were given so far.
+        """Let the host know that all ops so far of these streams, by default of all streams, are
+        done.
         """
         for stream in streams or self.streams.values():
             self._know(self._here(stream))
 
     def synchronize_mark(self, mark: Hashable) -> None:
-        """Let the host know that what a mark marks is done."""
+        """Let the host know that all ops before a mark are done."""
         if mark in self.marks:
             self._know(self.marks[mark])
 
     def front(self, stream: int) -> Front:
-        """Return what a stream has been given so far, with what the next op is to wait for."""
+        """Return the front of a stream: its last op, and the pending waits of its next op."""
         front = dict(self._waiting.get(stream, {}))
         if stream in self._last:
             front[stream] = self._last[stream]
         return front
 
     def freed(self, owner: Hashable, memory: DeviceBytes, streams: Iterable[int]) -> None:
-        """Note that memory went back while these streams were recorded to use it."""
+        """Note that memory was freed while these streams were recorded to use it."""
         _, owed = self.owes.get(owner, (memory, HostMark({}, {})))
         for stream in sorted(streams):
             owed = owed.with_(self._here(stream))
@@ -144,12 +144,12 @@ class HostOrder:
             self.owes[owner] = memory, owed
 
     def returned(self, owner: Hashable) -> None:
-        """Let the host know that the recorded uses of memory that went back have ended."""
+        """Let the host know that the recorded uses of freed memory have ended."""
         if owner in self.owes:
             self._know(self.owes.pop(owner)[1])
 
     def given_out(self, memory: DeviceBytes) -> None:
-        """Note that memory was given out: the uses recorded of its bytes have ended."""
+        """Note that memory was allocated, so the recorded uses of its bytes are assumed ended."""
         if not self.owes:
             return
         met = [owner for owner, (owed, _) in self.owes.items() if _meet(owed, memory)]
@@ -158,7 +158,7 @@ class HostOrder:
             self.returned(owner)
 
     def _here(self, stream: int) -> "HostMark":
-        """Return a mark of what a stream has been given so far."""
+        """Return a mark after all ops of a stream so far."""
         last = {stream: self._last[stream]} if stream in self._last else {}
         return HostMark(self.front(stream), {**self._all.get(stream, {}), **last})
 
@@ -171,7 +171,7 @@ class HostOrder:
         self._news += 1
 
     def _reach(self, stream: int, front: Front) -> None:
-        """Let what a stream is given next come after a front."""
+        """Let the next op of a stream come after a front."""
         mine = self._all.get(stream, {})
         fresh = {other: op for other, op in front.items() if other != stream and op > mine.get(other, -1)}
         if fresh:
@@ -179,15 +179,15 @@ class HostOrder:
 
 
 class HostMark(NamedTuple):
-    """What a stream had been given at a time."""
+    """The ops before a point of a stream."""
 
     front: Front
-    """What is waited for by name."""
+    """The ops that are waited for directly."""
     all: Front
-    """That, and all that it comes after."""
+    """These ops, and all ops that happen before them."""
 
     def with_(self, other: "HostMark") -> "HostMark":
-        """Return both together."""
+        """Return the union of both marks: for each stream the later op."""
         front, whole = dict(self.front), dict(self.all)
         _later(front, other.front)
         _later(whole, other.all)
@@ -199,7 +199,7 @@ def _meet(one: DeviceBytes, other: DeviceBytes) -> bool:
 
 
 def _later(known: Front, seen: Mapping[int, int]) -> None:
-    """Add to what is known of each stream what was seen of it, if that is later."""
+    """Raise each stream's op in `known` to its op in `seen`, if that is later."""
     for stream, op in seen.items():
         known[stream] = max(op, known.get(stream, -1))
 

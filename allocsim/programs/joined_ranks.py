@@ -1,17 +1,17 @@
-"""The plans of several ranks as one document, in one legal order of all their ops.
+"""Joins the plans of several ranks to one document, in one legal order of all their ops.
 
     document = joined(plans, {"world": [(0, 1, 2, 3)]})
 
-In the document rank r has the arenas `rankR/ARENA` and the streams `rankR/STREAM`. A collective is
-two ops, `KIND.give`, which copies what is brought into a message (memory of its own), and `KIND`,
-which reads the messages and has an `after` for each; so are both sides of a message. Ops stand in a
-legal order.
+In the document rank r has the arenas `rankR/ARENA` and the streams `rankR/STREAM`. A collective
+becomes two ops: `KIND.give` copies the rank's part into a message (memory of its own), and `KIND`
+reads the messages and has an `after` for each. The two sides of a message become such ops, too. Ops
+stand in a legal order.
 
-It has what each plan places, and neither beliefs nor a planner's events: those are judged of each
-plan by itself.
+The document has the slots of each plan, but no problems and no planner's events: those are judged
+with each plan by itself.
 
-Complexity: ops, and a message for each pair of ranks that exchange one. What this module does not
-see: where ranks meet (`allocsim.programs.rank_meetings`).
+Complexity: O(ops + messages); each pair of ranks that exchange data has a message. What this module
+does not see: where ranks meet (`allocsim.programs.rank_meetings`).
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.rank_meetings import Groups, Meetings, RankEvent, meetings, told
 
 GIVE: Final = ".give"
-"""Behind the kind of a collective: the op that copies what a rank brings."""
+"""Suffix of the kind of the op that copies a rank's part of a collective."""
 
 
 def joined(plans: Sequence[Plan], groups: Groups, *, name: str = "ranks") -> Document:
     """Return one document of the plan of each rank, in one legal order.
 
-    Raises ModelError with the first fault where ranks do not meet.
+    Raises ModelError with the first fault if ranks do not meet.
     """
     met = meetings([plan.program for plan in plans], groups)
     if met.faults:
@@ -56,7 +56,7 @@ class _Joining:
         self.builder = ProgramBuilder(name, arenas=arenas, streams=streams)
         self.slots: list[tuple[int, int, int]] = []
         self.value_of: list[dict[int, int]] = []
-        """By rank, the value of each of its values."""
+        """For each rank: its own value -> the value in the joined program."""
         self.message: dict[tuple[int, int], list[int]] = {}
         self.op_of: dict[RankEvent, int] = {}
         for rank, program in enumerate(programs):

@@ -1,9 +1,9 @@
-"""Things by name: which of the buffers or values of a program a word means.
+"""Finds buffers or values of a program by name.
 
-Names are for people and may repeat; one that stands for several things means none of them here, and
-is refused rather than guessed at.
+Names are for people and may repeat; a name that several rows have is refused, and no row is
+guessed.
 
-What this module does not see: what the things are.
+What this module does not see: the meaning of the rows.
 """
 
 import operator
@@ -24,13 +24,13 @@ class Names:
         self._seen = 0
 
     def index(self, place: str, which: Any, *, exists: bool = False) -> int:
-        """Return the index of a thing given by index or name.
+        """Return the index of a row given by index or name.
 
         O(1), and O(rows) once for names that are new.
 
-        An index is taken as it is unless it is asked for that the thing `exists` by now. Raises
-        ModelError, at `place`, for a name that nothing or more than one thing has, and for what is
-        neither an index nor a name.
+        An index is returned as it is; with `exists`, its row must exist by now. Raises ModelError,
+        at `place`, for a name that no row or several rows have, and for anything that is neither an
+        index nor a name.
         """
         if isinstance(which, str):
             return self._named(place, which)

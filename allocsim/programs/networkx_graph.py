@@ -1,30 +1,29 @@
-"""A program as a networkx DiGraph, and back (docs/format.md, last section): how other tools' graphs
-come in.
+"""Converts a program to a networkx DiGraph and back (docs/format.md, last section); graphs of other
+tools come in this way.
 
 Two kinds of node. `("op", i)` carries `kind="op"`, `op_kind`, `name`, `step`, `in_place`, `stream`;
 `("value", j)` carries `kind="value"`, `name`, `buffer`, `dtype`, `shape`, `strides`, `offset`,
-where it is packed `bit_offset`, and of its buffer `nbytes`, `alignment`, `arena`, `role`,
-`read_only`, `buffer_name`, where given `nbytes_range`. Edges value -> op carry `positions`, op ->
-value `position`, op -> op `after`. What belongs to the whole (name, arenas, streams, buffers
-without values) stands in `graph.graph`.
+`bit_offset` if it is packed, and of its buffer `nbytes`, `alignment`, `arena`, `role`, `read_only`,
+`buffer_name`, and `nbytes_range` if it has one. Edges value -> op carry `positions`, op -> value
+`position`, op -> op `after`. `graph.graph` has the attributes of the program: name, arenas, streams
+and buffers without values.
 
-Lists are JSON text (`shape="[8, 8]"`), so that every attribute is a string, a number or a truth
-value, as GraphML and the other formats of networkx need them: `write_graphml` takes the graph, and
-what `read_graphml` gives comes back as the same program. Lists of Python are taken as well as their
-text.
+Lists are JSON text (`shape="[8, 8]"`), so that every attribute is a string, a number or a boolean,
+as GraphML and the other formats of networkx need them: `write_graphml` accepts the graph, and the
+graph from `read_graphml` gives the same program. Python lists are accepted, too.
 
-A user's own DiGraph may leave out all but nodes, edges, `nbytes` and `step`. How it is read:
+A user's own DiGraph may leave out everything but nodes, edges, `nbytes` and `step`. It is read so:
 
-* A node is what its `kind` says, or the word its key begins with (`("op", 3)`); else a node with
-  `step` is an op and one with `nbytes` a value. A node with both and no `kind` is an op together
-  with the one value it makes: the usual graph of tensors.
+* A node is an op or a value by its `kind`, or by the word its key begins with (`("op", 3)`).
+  Otherwise a node with `step` is an op and a node with `nbytes` a value. A node with both and no
+  `kind` is an op together with the one value it makes: the usual graph of tensors.
 * Ops run in the order of `step`, which may have holes but no ties; it must agree with the edges.
-* Values without `buffer` have a buffer of their own; equal `buffer`s are one. `dtype` defaults to
-  u8, `shape` to all `nbytes`.
+* A value without `buffer` has a buffer of its own; values with equal `buffer` share it. `dtype`
+  defaults to u8, `shape` to all `nbytes`.
 * Positions that no edge names are filled in the order in which the edges were added.
 
-What this module does not see: files, plans and time other than `step`. networkx is imported by the
-functions that need it.
+What this module does not see: files, plans, and any time but `step`. Only functions that need
+networkx import it.
 """
 
 import json
@@ -48,10 +47,10 @@ _ROLES = {role.name.lower(): role for role in Role}
 
 
 def as_program(thing: "Program | nx.DiGraph") -> Program:
-    """Return a Program as it is and a DiGraph converted; raise ModelError for anything else."""
+    """Return a Program itself, or a DiGraph converted; raise ModelError for anything else."""
     if isinstance(thing, Program):
         return thing
-    networkx = sys.modules.get("networkx")  # whoever has a graph has imported it
+    networkx = sys.modules.get("networkx")  # a caller with a graph has imported it
     if networkx is not None and isinstance(thing, networkx.Graph):
         return from_networkx(thing)
     raise ModelError("", f"a {type(thing).__name__} is neither a Program nor a networkx DiGraph")
@@ -103,7 +102,7 @@ def to_networkx(program: Program) -> "nx.DiGraph":
 
 
 def from_networkx(graph: "nx.DiGraph") -> Program:
-    """Return the program a DiGraph describes; see the module for what a graph may leave out.
+    """Return the program of a DiGraph; the module header says what a graph may leave out.
 
     O(size). Raises ModelError, naming the node, for a graph that is undirected, has parallel edges
     or a cycle, lacks `nbytes` or `step`, or whose attributes contradict each other.
@@ -146,7 +145,7 @@ def from_networkx(graph: "nx.DiGraph") -> Program:
 
 @dataclass(slots=True)
 class _Nodes:
-    """The nodes of a graph, sorted into ops and values; a node that is both stands in both."""
+    """The nodes of a graph, sorted into ops and values; a node that is both is in both lists."""
 
     ops: dict[Hashable, Mapping[str, Any]] = field(default_factory=dict)
     values: dict[Hashable, Mapping[str, Any]] = field(default_factory=dict)
@@ -303,9 +302,9 @@ def _add_op(
 
 
 def _placed(key: Hashable, name: str, edges: list[tuple[int, Any]]) -> list[int]:
-    """Return indices by the positions their edges name.
+    """Return indices in order of the positions that their edges name.
 
-    Those without fill what is free, in the order of the edges.
+    Indices without a position fill the free positions, in the order of the edges.
     """
     said: dict[int, int] = {}
     loose: list[int] = []

@@ -1,10 +1,10 @@
-"""Programs with branches and loops as flat programs, one for each path of a set small enough to
-judge and large enough to tell.
+"""Turns a program with branches and loops into flat programs, one for each path of a small set that
+still shows every fault of reuse.
 
-A fault of reuse needs three ops: one writes, one takes the bytes, one reads too late. A path shows
-it if all three run in it. So the paths made here are such that every three ops that can run in one
-path do so in one of them, with all that encloses them; and where other ops of some path write over
-the writer's buffer before the reader, there is one path without those, where that can be.
+A fault of reuse needs three ops: one writes a buffer, one overwrites its bytes, one reads them too
+late. A path shows the fault if all three run in it. So for every three ops that can run in one
+path, some path of the set runs them and everything that encloses them. If other ops rewrite the
+buffer between the writer and the reader, the set also has a path without these ops, if possible.
 
     routine = Routine(
         name="step",
@@ -21,20 +21,20 @@ the writer's buffer before the reader, there is one path without those, where th
     programs = paths(routine)
     plans = [path_plan(program, {"x": 0, "a": 64, "b": 64, "p": 64}) for program in programs]
 
-Convention. Each definition that is executed is a buffer, so a definition inside a loop is two:
-loops run twice. The carries of a loop and the results of a choice are of kind `same`: all carries
-of an iteration move at once. A definition whose `buffer` names another lies in that one's memory: a
-view, or a mutation that the user wrote. What is made in an alternative or a loop is seen inside it
-only; its `yields` are what comes out. `path` of each program names the choices taken, `meta.call`
-of each op the branches and loops it stands in.
+Convention. Each execution of a definition is a buffer, so a definition inside a loop is two
+buffers, for loops run twice. `same` ops make the carries of a loop and the results of a choice: all
+carries of an iteration move at once. A definition whose `buffer` names another definition lies in
+its memory: it is a view, or a mutation that the user wrote. Names made in an alternative or a loop
+are visible only inside it; only its `yields` come out. `path` of each program names the choices
+taken, `meta.call` of each op the branches and loops it stands in.
 
 The set is a covering array of strength 3 over the choices (`allocsim.programs.covering`): O(log n)
-rows are enough for n choices side by side. Where there are many combinations, drawn rows go first,
-as many as leave few for the greedy ones. O(regions^3 rows) in products of matrices, and
+rows are enough for n independent choices. If there are many combinations, random rows come first
+and leave few combinations to greedy rows. O(regions^3 rows) in products of matrices, and
 O(rows x combinations left).
 
-What this module does not see: how likely a path is, and which conditions exclude each other:
-choices are taken as independent.
+What this module does not see: the probability of a path, and conditions that exclude each other:
+choices count as independent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,13 +53,13 @@ from allocsim.programs.flattening import flat
 from allocsim.programs.routines import TIMES, PathChoice, PathLoop, PathOp, PathRegion, Routine, Where, base_of
 
 Region = tuple[tuple[int, int], ...]
-"""A region by the (choice, alternative) that lead to it."""
+"""A region, as the (choice, alternative) pairs that lead to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """An op as it stands in a region, and the buffers it writes and reads (by definition and
-    region).
+    """An op with its region, and the buffers that it writes and reads, each as (region,
+    definition).
     """
 
     region: Region
@@ -71,8 +71,8 @@ def paths(routine: Routine) -> tuple[Program, ...]:
     """Return a flat program for each path of a set that covers every three ops that can run
     together.
 
-    Raises ModelError, with the choice, loop or op, for names that nothing defines or that are not
-    seen where they are read, for results, arguments and yields that do not match, and beyond
+    Raises ModelError, with the choice, loop or op, for names that are not defined or not visible
+    where they are read, for results, arguments and yields that do not match, and for more than
     `MAX_WISHES` combinations.
     """
     choices = _choices(routine)
@@ -82,9 +82,9 @@ def paths(routine: Routine) -> tuple[Program, ...]:
 
 def path_plan(program: Program, slots: Mapping[str, int | str | None], **keywords: Any) -> Plan:
     """Return a plan for one path from slots by definition, as a compiler has them: each execution
-    of a definition lies in its slot.
+    of a definition lies in the definition's slot.
 
-    Slots are what `allocsim.plan_of` takes; a definition without one is left to its defaults.
+    A slot is one that `allocsim.plan_of` accepts, whose defaults hold for definitions without one.
     """
     found = {}
     for index in range(len(program.buffers)):
@@ -95,9 +95,9 @@ def path_plan(program: Program, slots: Mapping[str, int | str | None], **keyword
 
 
 def _choices(routine: Routine) -> dict[Where, tuple[str, ...]]:
-    """Return every choice there is once loops are unrolled, with its alternatives.
+    """Return every choice after unrolling of loops, with its alternatives.
 
-    Those that enclose others first.
+    A choice comes before the choices inside it.
     """
     found: dict[Where, tuple[str, ...]] = {}
 
@@ -121,7 +121,7 @@ def _choices(routine: Routine) -> dict[Where, tuple[str, ...]]:
 
 
 def _taken(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> Iterator[dict[Where, str]]:
-    """Yield the alternatives of each path."""
+    """Yield choice -> alternative for each path."""
     names = list(choices)
     counts = [len(choices[name]) for name in names]
     executed = _executed(routine, choices)
@@ -133,7 +133,7 @@ def _taken(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> Iterat
 
 
 def _executed(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> list[_Executed]:
-    """Return every op there is once loops are unrolled, whatever is chosen, in list order."""
+    """Return every op of all alternatives after unrolling of loops, in list order."""
     number = {where: index for index, where in enumerate(choices)}
     found: list[_Executed] = []
 
@@ -187,8 +187,8 @@ def _executed(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> lis
 
 
 def _wishes(executed: Sequence[_Executed], regions: Sequence[Region], counts: Sequence[int], drawn: Int64s) -> Wishes:
-    """Return what paths must cover beside some drawn: all that can run together of every three
-    regions, and of writer, taker and reader without a rewrite.
+    """Return the combinations that paths must cover beside the drawn rows: every three regions that
+    can run together, and every writer, overwriter and reader without a rewrite between.
     """
     found: set[frozenset[tuple[int, int]]] = set()
     for three in _uncovered(regions, drawn):
@@ -205,7 +205,7 @@ def _wishes(executed: Sequence[_Executed], regions: Sequence[Region], counts: Se
 
 
 def _uncovered(regions: Sequence[Region], drawn: Int64s) -> Iterator[tuple[Region, Region, Region]]:
-    """Yield every three regions that run together in none of some rows."""
+    """Yield every three regions that can run together, but do not in any drawn row."""
     if not len(drawn):
         yield from combinations_with_replacement(regions, 3)
         return
@@ -223,7 +223,7 @@ def _uncovered(regions: Sequence[Region], drawn: Int64s) -> Iterator[tuple[Regio
 
 
 def _exclude(regions: Sequence[Region]) -> Bools:
-    """Return bool (regions, regions): which two take different alternatives of one choice."""
+    """Return bool (regions, regions): whether two need different alternatives of one choice."""
     taken: dict[int, dict[int, list[int]]] = {}
     for index, region in enumerate(regions):
         for choice, alternative in region:
@@ -238,7 +238,7 @@ def _exclude(regions: Sequence[Region]) -> Bools:
 
 
 def _met(wish: Mapping[int, int], drawn: Int64s) -> bool:
-    """Whether one of some rows takes an allowed alternative of each choice."""
+    """Return whether some drawn row takes an allowed alternative of each choice of a wish."""
     fine = np.ones(len(drawn), dtype=np.bool_)
     for choice, mask in wish.items():
         fine &= np.array([mask >> alternative & 1 for alternative in drawn[:, choice].tolist()], dtype=np.bool_)
@@ -246,7 +246,7 @@ def _met(wish: Mapping[int, int], drawn: Int64s) -> bool:
 
 
 def _together(regions: Sequence[Region]) -> dict[int, int] | None:
-    """Return what is to be taken for all of some regions to run.
+    """Return the wish with which all regions run: choice -> mask of alternatives.
 
     The answer is None if they exclude each other.
     """
@@ -259,8 +259,8 @@ def _together(regions: Sequence[Region]) -> dict[int, int] | None:
 
 
 def _avoided(wish: Mapping[int, int], killers: Sequence[Region], counts: Sequence[int]) -> dict[int, int] | None:
-    """Return the wish without the regions that rewrite, each by the innermost choice that is still
-    open; None where that cannot be.
+    """Return the wish narrowed so that no region in `killers` runs; for each, the innermost choice
+    that is still open excludes it. The answer is None if that is impossible.
     """
     found = dict(wish)
     for region in killers:
@@ -275,8 +275,8 @@ def _avoided(wish: Mapping[int, int], killers: Sequence[Region], counts: Sequenc
 
 
 def _rewritten(executed: Sequence[_Executed]) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield regions of a writer and a later reader of one buffer, and those between that write it
-    too, if there are any.
+    """Yield the regions of a writer and a later reader of one buffer, and of the ops between that
+    write it, too, if there are any.
     """
     writers: dict[Any, list[int]] = {}
     readers: dict[Any, list[int]] = {}

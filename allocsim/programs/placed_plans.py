@@ -1,4 +1,4 @@
-"""A plan of a program from what a caller has: a `Plan`, offsets by buffer, or a plan of an equal
+"""Makes a plan of a program from a `Plan`, from offsets by buffer, or from a plan of an equal
 program.
 
 What this module does not see: whether the plan is right (`allocsim.judge`).
@@ -13,13 +13,13 @@ from allocsim.programs.builder import Offsets, plan_of
 from allocsim.programs.networkx_graph import as_program
 
 Slots = Plan | Offsets
-"""A plan, or an offset for each buffer, by index or name ("own" and None as in a document)."""
+"""A plan, or offsets by buffer index or name, "own" for own memory, None for no slot."""
 
 
 def placed(program: Program | Any, plan: Slots) -> Plan:
-    """Return a plan of `program` (or of the program a networkx DiGraph stands for).
+    """Return a plan of `program`, which may be a networkx DiGraph.
 
-    Raises ModelError where it is one of another.
+    Raises ModelError if `plan` is of another program.
     """
     program = as_program(program)
     if not isinstance(plan, Plan):
@@ -31,7 +31,7 @@ def placed(program: Program | Any, plan: Slots) -> Plan:
 
 
 def part_of(program: Program, part: Any, **columns: Any) -> Any:
-    """Return a plan or problem as one of `program`.
+    """Return a plan or problem with `program` as its program.
 
     Raise ModelError if it was made for another number of buffers.
     """

@@ -1,4 +1,4 @@
-"""The programs of several ranks side by side: where they meet, and what waits for what.
+"""Finds where the programs of several ranks meet, and the order of ops that this makes.
 
     met = meetings(programs, {"world": [(0, 1, 2, 3)]})
     met.faults                      # collectives that do not match, ranks that wait for ever
@@ -7,30 +7,29 @@ Each rank has a program of its own, with streams of its own. An op is a collecti
 names a group: `{"collective": "world"}`. A group is a partition of ranks: each rank meets in the
 part that holds it (`world` has one part). The k-th collective of a rank in a part meets the k-th of
 every other rank in that part, counted in the order of the list, as communicators count. All must
-be of one kind, one size and equal parameters (`meta.params`), and, where names of operands are told
-(`meta.of`), of one name.
+have one kind, one size and equal parameters (`meta.params`), and, if names of operands are given
+(`meta.of`), one name.
 
-A message goes from one rank to another: the op whose `meta` beside its group says `to` brings it,
-one that says `from` takes it, each with the place of the other in the part. The k-th that a rank
-brings to another meets the k-th that this one takes from it, of as many bytes and one name.
+A message goes from one rank to another: the sender's op has `to` in its `meta` beside the group,
+the receiver's op has `from`, each with the place of the other rank in the part. The k-th message
+that a rank sends to another meets the k-th that this one receives from it; both must have as many
+bytes and one name.
 
-A collective is two events on its stream: the rank *gives* (what it brings has been read), then it
-*gets* (what it makes is written). A rank gets only after all have given whose part it needs
-(`sources`): that is all that orders ranks. So a rank that has got may be ahead of one that has not
-begun to write, as with every library that carries them. Of a message a library may let who brings
-it go on at once or only when it is taken, so each question is asked of the worse: ranks wait for
-ever (`faults`) where they do if who brings waits, and what orders ops is only that a message is
-taken after it is brought.
+A collective is two events on its stream: the rank *gives* (its operands have been read), then it
+*gets* (its results are written). A rank gets only after all ranks whose part it needs (`sources`)
+have given; nothing else orders ranks. So a rank that has got may be ahead of a rank that has not
+begun to write, as with every communication library. A library may let the sender of a message go on
+at once, or only when the message is received. Each question assumes the worse: deadlocks (`faults`)
+are searched as if senders wait, and the order of ops only has each message received after it is
+sent.
 
-The `meta` of a rank's program may say how many ranks there are and their groups (`in_meta`), so
-that a document of one rank is enough where all are alike: `plans_of` reads that of documents.
+The `meta` of a rank's program may have the number of ranks and their groups (`in_meta`), so that a
+document of one rank is enough if all are alike: `plans_of` reads such documents.
 
-`faults` are findings, not errors: `CollectiveMismatch` where parts do not fit each other,
-`CollectiveDeadlock` where ranks wait for each other in a ring. A document is made of programs
-without faults alone.
-
-Complexity: events + edges. What this module does not see: what a collective computes, how long it
-takes, and plans (`allocsim.programs.joined_ranks`).
+`faults` are findings, not errors: `CollectiveMismatch` if parts do not fit each other,
+`CollectiveDeadlock` if ranks wait for each other in a ring. Only programs without faults can be
+joined. Complexity: O(events + edges). This module does not see the computation and duration of a
+collective, nor plans (`allocsim.programs.joined_ranks`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,25 +41,25 @@ from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Program
 
 MOST: Final = 1 << 16
-"""Ranks that a document may speak of."""
+"""Most ranks of a document."""
 
 OPS: Final = 1 << 22
-"""Ops of all ranks that are joined."""
+"""Most ops of all joined ranks together."""
 
 MESSAGE: Final = "message"
-"""The kind of a meeting in which the first rank brings and the second takes."""
+"""The kind of a meeting in which the first rank sends and the second receives."""
 
 Groups = Mapping[str, Sequence[Sequence[int]]]
 """Name of a group -> its parts, each with its ranks in their order."""
 
 
 class RankEvent(NamedTuple):
-    """An op of a rank, or the half of a collective."""
+    """An op of a rank, or one half of a collective."""
 
     rank: int
     step: int
     gets: bool
-    """Whether it is the second half of a collective."""
+    """Whether the event is the second half of a collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +69,14 @@ class Meeting:
     group: str
     ranks: tuple[int, ...]
     number: int
-    """Its place among those of the part."""
+    """Index among the meetings of the part."""
     steps: tuple[int, ...]
     """The op of each rank."""
     kind: str
     params: Mapping[str, Any]
 
     def sources(self, place: int) -> Iterable[int]:
-        """Return the places of those whose giving the rank at `place` waits for."""
+        """Return the places of the ranks that must give before the rank at `place` gets."""
         return _SOURCES.get(self.kind, _everyone)(self, place)
 
 
@@ -89,7 +88,7 @@ class RankFault:
     """`CollectiveMismatch` or `CollectiveDeadlock`."""
     ranks: tuple[int, ...]
     steps: tuple[int | None, ...]
-    """The op at which each of these ranks stands; None where it has none left."""
+    """The op at which each of these ranks stands; None for a rank without ops left."""
     message: str
 
 
@@ -128,7 +127,7 @@ _SOURCES: Final[dict[str, Callable[[Meeting, int], Iterable[int]]]] = {
     "collective-permute": _paired,
     "collective-permute-start": _paired,
 }
-"""Kinds in which a rank does not need the parts of all."""
+"""Kind -> sources of a rank, for kinds in which a rank does not need the parts of all ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +143,9 @@ class Meetings:
     def order(self, pick: Callable[[list[tuple[int, int, bool]]], int] | None = None) -> list[RankEvent]:
         """Return all events in a legal order.
 
-        By default what stands first in its list comes first, then the lower rank. `pick` chooses
-        among the events that may come next, given as (step, rank, gets). Raises ModelError where
-        ranks wait for each other for ever.
+        By default the event with the lowest step comes first, then the lower rank. `pick` chooses
+        among the events that may come next, given as (step, rank, gets). Raises ModelError if
+        ranks deadlock.
         """
         walk = _Walk(self)
         done = walk.run(pick)
@@ -156,17 +155,17 @@ class Meetings:
 
 
 def in_meta(ranks: int, groups: Groups) -> dict[str, Any]:
-    """Return what the `meta` of a rank's program says of all ranks, under `ranks`."""
+    """Return the entry `ranks` for the `meta` of a rank's program: number of ranks and groups."""
     return {"count": ranks, "groups": {name: [list(part) for part in split] for name, split in groups.items()}}
 
 
 def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
-    """Return the plan of each rank, and the groups in which they meet: of a document for each rank
-    in their order, or of one for all.
+    """Return the plan of each rank, and the groups in which they meet, from one document for each
+    rank in order, or from one document for all ranks.
 
-    A document names the groups that its rank knows. Raises ModelError for documents that are not of
-    one plan each, that do not say which ranks there are, that say it differently or are not that
-    many.
+    A document names the groups that its rank knows. Raises ModelError if a document does not have
+    exactly one plan or does not name the ranks, if documents disagree, or if their number is
+    wrong.
     """
     plans: list[Plan] = []
     counts: set[int] = set()
@@ -193,9 +192,9 @@ def plans_of(documents: Sequence[Document]) -> tuple[list[Plan], Groups]:
 
 
 def _groups_in(told: Any, place: str) -> tuple[int, Groups]:
-    """Return how many ranks there are, and their groups.
+    """Return the number of ranks, and their groups.
 
-    Raises ModelError for what says neither.
+    Raises ModelError if `told` does not have both.
     """
     count, groups = (told.get("count"), told.get("groups")) if isinstance(told, Mapping) else (None, None)
     if type(count) is not int or not 0 < count <= MOST or not isinstance(groups, Mapping):
@@ -208,10 +207,10 @@ def _groups_in(told: Any, place: str) -> tuple[int, Groups]:
 
 
 def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
-    """Return where the ranks meet, with what does not match. O(ops + collectives x ranks).
+    """Return where the ranks meet, and the faults. O(ops + collectives x ranks).
 
-    Raises ModelError for a group that is no partition of ranks, or that an op names and nobody
-    knows.
+    Raises ModelError for a group that is no partition of ranks, or that an op names and `groups`
+    does not have.
     """
     parts = {name: _partition(name, split, len(programs)) for name, split in groups.items()}
     turns: dict[tuple[str, tuple[int, ...], bool], dict[int, list[int]]] = {}
@@ -234,7 +233,7 @@ def meetings(programs: Sequence[Program], groups: Groups) -> Meetings:
             steps = tuple(row[number] if number < len(row) else None for row in rows)
             fault = _mismatch(programs, group, ranks, steps, number, message=message)
             if fault is not None:
-                faults.append(fault)  # what follows in this group is shifted: one fault says it
+                faults.append(fault)  # later meetings of this group are shifted: one fault is enough
                 break
             all_here = tuple(step for step in steps if step is not None)
             found.append(_meeting(programs[ranks[0]], group, ranks, number, all_here, message=message))
@@ -266,8 +265,8 @@ def _who_meet(program: Program, rank: int, step: int, part: tuple[int, ...]) -> 
 def _meeting(
     first: Program, group: str, ranks: tuple[int, ...], number: int, steps: tuple[int, ...], *, message: bool
 ) -> Meeting:
-    """Return what all ranks of a part bring alike, or a message; `first` is the program of the
-    first.
+    """Return the meeting of the ranks of a part, or the two of a message; `first` is the program of
+    the first rank.
     """
     if message:
         return Meeting(group=group, ranks=ranks, number=number, steps=steps, kind=MESSAGE, params={})
@@ -309,12 +308,12 @@ def _partition(name: str, split: Sequence[Sequence[int]], count: int) -> dict[in
 
 
 def is_message(program: Program, step: int) -> bool:
-    """Whether an op is one side of a message."""
+    """Return whether an op is one side of a message."""
     return not {"to", "from"}.isdisjoint(told(program, step))
 
 
 def _brings(program: Program, step: int) -> tuple[str, int, str, str]:
-    """Return kind, bytes brought or taken, the name of what is brought where that is told, and
+    """Return kind, bytes sent or received, the name of the operand or "" if it is not given, and
     parameters.
     """
     op, meta = program.ops[step], told(program, step)
@@ -332,7 +331,7 @@ def _mismatch(
     *,
     message: bool,
 ) -> RankFault | None:
-    told_of = slice(1, 3) if message else slice(None)  # of a message the two sides are of two kinds
+    told_of = slice(1, 3) if message else slice(None)  # the two sides of a message have two kinds
     brought = [
         None if step is None else _brings(programs[rank], step)[told_of]
         for rank, step in zip(ranks, steps, strict=True)
@@ -360,16 +359,16 @@ def _said(rank: int, programs: Sequence[Program], step: int | None) -> str:
 
 
 class _Walk:
-    """Events with what each still waits for, and a legal order of them."""
+    """The events that each event still waits for, and a legal order of all events."""
 
     def __init__(self, met: Meetings, *, until_taken: bool = False) -> None:
-        """With `until_taken` who brings a message waits until it is taken."""
+        """With `until_taken` the sender of a message waits until it is received."""
         self.met = met
         self.before: list[dict[int, int]] = []
-        """Rank -> step -> ops it still waits for, as a count."""
+        """Rank -> step -> number of ops that the op still waits for."""
         self.after: list[dict[int, list[int]]] = []
         self.owed: dict[tuple[int, int], int] = {}
-        """(rank, step) of a collective -> givers it still waits for, itself included."""
+        """(rank, step) of a collective -> number of givers it still waits for, itself included."""
         self.takers: dict[tuple[int, int], list[tuple[int, int]]] = {}
         shared: dict[int, tuple[dict[int, int], dict[int, list[int]]]] = {}
         for program in met.programs:
@@ -418,7 +417,7 @@ class _Walk:
 
 
 def _edges(program: Program) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """Return, by step, how many ops it waits for at once, and which wait for it."""
+    """Return step -> number of ops it waits for directly, and step -> ops that wait for it."""
     ops = program.ops
     counts, after = dict.fromkeys(range(len(ops)), 0), dict[int, list[int]]()
     last: dict[int, int] = {}
@@ -433,7 +432,7 @@ def _edges(program: Program) -> tuple[dict[int, int], dict[int, list[int]]]:
 
 
 def _ring(met: Meetings, walk: _Walk) -> RankFault:
-    """Return the finding of ranks that wait for each other: where each stands."""
+    """Return the fault of ranks that wait for each other, with the op at which each stands."""
     stuck = {taker: count for taker, count in walk.owed.items() if count}
     standing: dict[int, int] = {}
     for rank, step in sorted(stuck):

@@ -1,4 +1,4 @@
-"""Turn a run of your own numpy runtime into a program and a plan: tell the recorder each call with
+"""Turns a run of your own numpy runtime into a program and a plan: tell the recorder each call with
 its arrays.
 
     recorder = allocsim.Recorder("step", pools={"scratch": memory})
@@ -10,9 +10,9 @@ its arrays.
 
 What memory says, and what it cannot say
 ----------------------------------------
-Addresses, shapes and strides come from the arrays. What memory cannot tell is *which tensor a call
-means*: if `h` was overwritten by `y` at one address, the bytes are `y`'s, whoever is handed
-them. An array is therefore taken for a tensor by the first of these rules that applies:
+Addresses, shapes and strides come from the arrays. Memory does not say *which tensor a call means*:
+if `y` has overwritten `h` at one address, the bytes there are `y`'s, also for a call that means
+`h`. So the first of these rules that applies decides which tensor an array is:
 
 1. it is given with a name, `("h", array)`: the tensor of that name (at another address: another
    tensor of that name);
@@ -21,18 +21,18 @@ them. An array is therefore taken for a tensor by the first of these rules that 
    it is a view of the tensor last written there;
 4. elsewhere it lies in the tensor of its whole allocation (the array at the end of `.base`).
 
-So in a pool keep one array object for each tensor, or give names: with a new object at every call,
-a late reader cannot be told from a reader of what took its place.
+So in a pool keep one array object for each tensor, or give names. With a new object at every call,
+a late reader of `h` looks like a reader of `y`.
 
-A call that writes all of a tensor without reading any of it begins a new buffer there (a loop does
-not keep its temporaries alive); one that writes a part, or reads it too, makes a new value in the
-same buffer. Memory in which several buffers lie is an arena of the program, and the plan says
-where; a buffer alone in its allocation has memory of its own. Arrays of dtypes a document has not
-are recorded as their bytes.
+A call that writes all of a tensor without reading it begins a new buffer there, so that a loop does
+not keep its temporaries alive. A call that writes a part of a tensor, or also reads it, makes a new
+value in the same buffer. Memory with several buffers is an arena of the program, with slots in the
+plan; a buffer alone in its allocation has memory of its own. An array whose dtype a document does
+not have is recorded as its bytes.
 
 The recorder keeps every array it is given alive. O(tensors) for rule 3, O(1) for the others.
 
-What this module does not see: what was not told, and data.
+What this module does not see: calls that were not recorded, and data.
 """
 
 from bisect import bisect_left, insort
@@ -69,7 +69,7 @@ class _Memory:
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """One life of a tensor."""
+    """One life of a tensor, from a full overwrite to the next."""
 
     name: str
     memory: _Memory
@@ -78,25 +78,25 @@ class _Buffer:
     role: Role
     read_only: bool
     latest: int | None = None
-    """The value last written or seen in it."""
+    """The value last written or read in the buffer."""
 
 
 @dataclass(slots=True, eq=False)
 class _Tensor:
-    """What the caller means by a name or an array object, whatever buffer it is by now."""
+    """The tensor that a name or an array object stands for, with its current buffer."""
 
     buffer: _Buffer
     written: int = -1
-    """Number of the call that wrote it last."""
+    """Number of the call that wrote the tensor last."""
 
 
 class Recorder:
-    """Collects calls; `finish` makes a program and a plan of them."""
+    """Collects calls; `finish` turns them into a program and a plan."""
 
     def __init__(self, name: str = "recorded", *, pools: Mapping[str, Array] | None = None) -> None:
         """Begin.
 
-        `pools` are the arrays your runtime cuts its tensors from, by the name the arena gets.
+        `pools` are the arrays from which your runtime cuts its tensors, by the name of the arena.
         """
         self._name = name
         self._pools = [_Memory(*_bounds(array), pool=pool) for pool, array in (pools or {}).items()]
@@ -141,8 +141,8 @@ class Recorder:
             self.call(HOST_READ, reads=[item], name=item[0] if isinstance(item, tuple) else None)
 
     def view(self, parent: Item, child: Item) -> None:
-        """Declare that an array in a pool is a view of the tensor of another one, where it would be
-        taken for a tensor by itself.
+        """Declare that an array in a pool is a view of another array's tensor; otherwise it might
+        count as a tensor by itself.
 
         Raises ModelError if the parent was never recorded, or does not hold all of the child.
         """
@@ -168,18 +168,18 @@ class Recorder:
         """Record a call, after or before it is made.
 
         Args:
-            kind: what is called.
-            reads: the arrays it reads, by position.
-            writes: those it writes.
+            kind: the name of the kernel.
+            reads: the arrays that it reads, by position.
+            writes: the arrays that it writes, by position.
             in_place: pairs (position in reads, position in writes) that the kernel promises to be
-                safe at one address; None if nobody knows: an exact alias is then let pass with a
-                warning.
+                safe at one address; None if the promise is unknown: the judge then only warns of
+                an exact alias.
             name: of the call, for people; the kind by default.
 
         Raises:
-            ModelError: something is no array, or an array lies partly in what an earlier call took
-                for its tensor, or partly in a pool, or it shares bytes with another of which no
-                array is the base; see the rules.
+            ModelError: an argument is no array, or an array lies only partly in the tensor that the
+                rules give, or only partly in a pool, or it shares bytes with another array and no
+                array is the base of both.
         """
         reads, writes = _items("reads", reads), _items("writes", writes)
         read = [(self._reading(item), self._keep(item)) for item in reads]
@@ -194,7 +194,7 @@ class Recorder:
         self._number += 1
 
     def finish(self) -> tuple[Program, Plan]:
-        """Return the program recorded and the plan it ran by; the recorder can go on."""
+        """Return the recorded program and its plan; the recorder can go on afterwards."""
         inside = Counter(buffer.memory.low for buffer in self._buffers)
         shared = [
             memory
@@ -298,9 +298,9 @@ class Recorder:
         return memory
 
     def _grown(self, memory: _Memory | None, start: int, stop: int) -> _Memory:
-        """Return the memory from `start`, now up to `stop`.
+        """Return the memory that begins at `start`, extended to `stop`.
 
-        Refuse bytes that an array of other memory has, for no array owns both.
+        Raise ModelError if other memory has some of these bytes, for no array owns both.
         """
         if memory is None:
             memory = self._roots[start] = _Memory(start, stop, pool=None)
@@ -323,7 +323,7 @@ class Recorder:
             return latest
         value = self._value(tensor.buffer, layout)
         if latest is None:
-            tensor.buffer.latest = value  # content, or bytes nobody wrote: the judge will say
+            tensor.buffer.latest = value  # initial content or unwritten bytes: the judge decides
         else:
             self._ops.append((VIEW, [latest], [value], (), VIEW))
         return value
@@ -372,7 +372,7 @@ def _bounds(array: Array) -> tuple[int, int]:
 
 
 def _dense(layout: Layout, nbytes: int) -> bool:
-    """Return whether a layout that spans `nbytes` touches them all."""
+    """Return whether a layout that spans `nbytes` bytes touches all of them."""
     dtype, shape, strides, _ = layout
     itemsize = int(ITEMSIZES[DTYPE_CODES[dtype]])
     low, _ = hull(shape, strides, 0, itemsize)

@@ -1,9 +1,9 @@
 """A program with branches and loops, before a path through it is chosen.
 
-It is regions of ops, choices and loops over definitions.
+A routine has definitions, and regions of ops, choices and loops over them.
 
-What this module does not see: which paths are looked at (`allocsim.programs.paths`), and how one
-is written down (`allocsim.programs.flattening`).
+What this module does not see: which paths are chosen (`allocsim.programs.paths`), and how a path
+becomes a program (`allocsim.programs.flattening`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from allocsim.model import DEFAULT_ARENAS, Arena, Role
 from allocsim.programs.builder import Pair
 
 TIMES: Final = 2
-"""Iterations of a loop: what one leaves to the next is seen in two."""
+"""Iterations of a loop: two show everything that an iteration leaves to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Definition:
     dtype: str
     shape: tuple[int, ...]
     buffer: str | None = None
-    """The definition in whose memory it lies; None: memory of its own."""
+    """The definition in whose memory this one lies; None for memory of its own."""
     offset: int = 0
     """Bytes from the start of that memory."""
     role: Role = Role.TEMPORARY
@@ -61,10 +61,10 @@ class PathChoice:
 
 @dataclass(frozen=True, slots=True)
 class PathLoop:
-    """A region runs again and again.
+    """A region that runs several times.
 
-    `arguments` hold `initial` first, then what the iteration before yields; the last yields
-    `results`.
+    `arguments` are `initial` in the first iteration, then the yields of the iteration before; the
+    yields of the last iteration become `results`.
     """
 
     name: str
@@ -93,14 +93,14 @@ Taken = Mapping[Where, str]
 
 
 def op_meta(call: Sequence[str], turn_of: str | None = None) -> dict[str, str | list[str]]:
-    """Return the `meta` of an op that was flattened: its call, and of what it is a turn."""
+    """Return the `meta` of a flattened op: its call, and the loop of which it is an iteration."""
     return {**({"call": list(call)} if call else {}), **({"turn_of": turn_of} if turn_of else {})}
 
 
 def base_of(routine: Routine, name: str) -> str:
     """Return the definition in whose memory a name lies.
 
-    Raises ModelError for a name that nothing defines or that lies in its own memory.
+    Raises ModelError for a name that is not defined, or that lies in its own memory.
     """
     seen = {name}
     while (base := definition_of(routine, name).buffer) is not None:
@@ -112,7 +112,7 @@ def base_of(routine: Routine, name: str) -> str:
 
 
 def definition_of(routine: Routine, name: str) -> Definition:
-    """Return what a name stands for; raises ModelError for one that nothing defines."""
+    """Return the definition of a name; raise ModelError if it is not defined."""
     if name not in routine.definitions:
         raise ModelError(name, "is not among the definitions")
     return routine.definitions[name]

@@ -1,19 +1,19 @@
-"""Programs on several streams: which op runs on which, the waits this takes, and the orders it
-allows.
+"""Spreads the ops of a program over several streams, with the waits that this needs, and finds the
+legal orders.
 
     stream  = branches(program, 3)                      # independent branches side by side
-    spread  = on_streams(program, stream)               # waits for what is read and written: right with every buffer apart
-    ordered = on_streams(program, stream, plan=plan)    # waits for reuse of slots as well: right under that plan
+    spread  = on_streams(program, stream)               # waits for reads and writes of values: race-free with every buffer apart
+    ordered = on_streams(program, stream, plan=plan)    # waits for reuse of slots, too: race-free under that plan
     broken  = without_wait(spread, op, wait)            # one wait forgotten
     mended  = with_waits(broken, [(op, wait)])
 
-Ops keep their place in the list, so plans, beliefs and steps hold for all of these. Two accesses
-are ordered if they meet in a byte of their hulls and one writes it; waits that others imply are
-left out. An order is a list of steps, legal if each op comes after those before it on its stream
-and after those it waits for.
+Ops keep their place in the list, so plans, beliefs and steps fit all of these programs. Waits order
+two accesses if their hulls share a byte and one of them writes it; waits that others imply are left
+out. An order is a list of steps; it is legal if each op comes after the ops before it on its stream
+and after the ops it waits for.
 
 Complexity: O(ops x streams + accesses x pieces of memory they meet). What this module does not see:
-how long ops take, and what they compute.
+the duration of ops, and what they compute.
 """
 
 import heapq
@@ -30,10 +30,11 @@ from allocsim.model import VIEW, Plan, Program
 
 
 def branches(program: Program, streams: int) -> tuple[int, ...]:
-    """Return a stream for each op: an op goes on behind one it needs where that is the last on its
-    stream, else to the stream idle for longest.
+    """Return a stream for each op: the stream of an op that it needs and that is the last on its
+    stream so far, else the stream that is idle for longest.
 
-    Views go where what they show was made. Raises ModelError for fewer than one stream.
+    A view has the stream of the op that made its operand. Raises ModelError for less than one
+    stream.
     """
     if streams < 1:
         raise ModelError("streams", f"{streams}; at least 1 is needed")
@@ -58,15 +59,15 @@ def branches(program: Program, streams: int) -> tuple[int, ...]:
 def on_streams(
     program: Program, stream: Sequence[int], *, plan: Plan | None = None, names: Sequence[str] | None = None
 ) -> Program:
-    """Return the program with its ops on these streams and the waits that make every legal order as
-    good as the list's.
+    """Return the program with its ops on these streams, and waits such that in every legal order
+    each read finds the same bytes as in list order.
 
     Args:
         program: any program; its own streams and waits are dropped.
         stream: a stream for each op.
-        plan: whose reuse of slots must hold as well; without it, every buffer is taken to lie
+        plan: a plan whose reuse of slots needs waits, too; without it, every buffer counts as
             apart.
-        names: of the streams; `s0`, `s1`, ... by default.
+        names: names of the streams; `s0`, `s1`, ... by default.
 
     Raises:
         ModelError: not one stream for each op, or a plan for another number of buffers.
@@ -95,9 +96,9 @@ def on_streams(
 
 
 def without_wait(program: Program, op: int, wait: int) -> Program:
-    """Return the program with `op` no longer waiting for `wait`.
+    """Return the program in which `op` no longer waits for op `wait`.
 
-    Raise ModelError if it does not.
+    Raise ModelError if `op` does not wait for it.
     """
     waits = [list(row.after) for row in program.ops]
     if not 0 <= op < len(waits) or wait not in waits[op]:
@@ -107,7 +108,7 @@ def without_wait(program: Program, op: int, wait: int) -> Program:
 
 
 def with_waits(program: Program, waits: Iterable[tuple[int, int]]) -> Program:
-    """Return the program with more waits: pairs of an op and an earlier one it waits for."""
+    """Return the program with more waits: pairs of an op and an earlier op that it waits for."""
     rows = [set(row.after) for row in program.ops]
     for op, wait in waits:
         if not 0 <= wait < op < len(rows):
@@ -119,7 +120,7 @@ def with_waits(program: Program, waits: Iterable[tuple[int, int]]) -> Program:
 
 
 def said_of(program: Program, plan: Plan) -> Plan:
-    """Return a plan, with its belief, as one of the same program on other streams.
+    """Return a plan, with its problem, as a plan of the same program on other streams.
 
     Raises ModelError for a plan of another number of buffers.
     """
@@ -128,12 +129,12 @@ def said_of(program: Program, plan: Plan) -> Plan:
 
 
 def waits_of(program: Program) -> tuple[tuple[int, int], ...]:
-    """Return every (op, op it waits for)."""
+    """Return all pairs (op, op that it waits for)."""
     return tuple((op.step, wait) for op in program.ops for wait in op.after)
 
 
 def preferring(program: Program, stream: int) -> tuple[int, ...]:
-    """Return the legal order in which one stream runs ahead of all others as far as it can.
+    """Return the legal order in which `stream` runs as far ahead of all others as it can.
 
     O((ops + waits) log ops).
     """
@@ -151,7 +152,7 @@ def shuffled(program: Program, seed: int) -> tuple[int, ...]:
 
 
 def _in_order(program: Program, rank: Callable[[int], Any]) -> tuple[int, ...]:
-    """Return the legal order that takes, of all ops whose turn it may be, the one of lowest
+    """Return the legal order that always takes, among the ops that may run next, the op of lowest
     rank.
     """
     missing = [0] * len(program.ops)
@@ -184,8 +185,8 @@ def _with(program: Program, waits: Sequence[Sequence[int]], **columns: Any) -> P
 
 
 def _needs(program: Program, plan: Plan | None) -> Iterable[set[int]]:
-    """Yield, for each op, earlier ops that must be over before it, the last of each sort on every
-    byte.
+    """Yield, for each op, the earlier ops that must end before it: on each byte, the last write,
+    and before a write also the reads since.
     """
     memory: dict[tuple[bool, int], _Memory] = {}
     hulls = np.clip(program.values.hulls, 0, program.buffers.nbytes[program.values.buffer][:, None]).tolist()
@@ -216,7 +217,7 @@ def _needs(program: Program, plan: Plan | None) -> Iterable[set[int]]:
 
 @dataclass(slots=True)
 class _Piece:
-    """Bytes that were written together and read by the same ops since."""
+    """Bytes with one last writer and the same readers since."""
 
     writer: int = -1
     readers: set[int] = field(default_factory=set)
@@ -224,13 +225,13 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Memory:
-    """One address space, cut at `starts`; the first piece reaches down without end."""
+    """One address space, cut at `starts`; the first piece has no lower end."""
 
     starts: list[int] = field(default_factory=lambda: [-(1 << 70)])
     pieces: list[_Piece] = field(default_factory=lambda: [_Piece()])
 
     def cut(self, at: int) -> int:
-        """Make a piece begin at `at`; return its index."""
+        """Cut at `at`; return the index of the piece that begins there."""
         index = bisect_left(self.starts, at)
         if index == len(self.starts) or self.starts[index] != at:
             whole = self.pieces[index - 1]
@@ -239,7 +240,7 @@ class _Memory:
         return index
 
     def take(self, low: int, high: int, writer: int) -> None:
-        """Let an op write `[low, high)`."""
+        """Make `writer` the last writer of `[low, high)`."""
         if low < high:
             first, last = self.cut(low), self.cut(high)
             self.starts[first:last], self.pieces[first:last] = [low], [_Piece(writer=writer)]

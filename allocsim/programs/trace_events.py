@@ -1,7 +1,7 @@
-"""The events of a trace: their words and keys, and what the shorter ones of them stand for.
+"""The events of a trace: their words and keys, and the plain events that shorthand stands for.
 
-`allocsim.programs.allocator_trace` has the table of words. Some say in one event what others say in
-several; `Lowering` writes those out, so that all who read a trace see the same few words:
+`allocsim.programs.allocator_trace` has the table of words. Some events are shorthand for others;
+`Lowering` replaces them, so that all readers of a trace get the same few words:
 
 | event | stands for |
 |---|---|
@@ -15,11 +15,11 @@ several; `Lowering` writes those out, so that all who read a trace see the same 
 Typed pages. A device of pages (`pool`) has pages of so many bytes, each of so many *cells*: cell i
 of a page is where the key and value of one position of a sequence lie. A part
 `{"block": B, "sequence": s, "position": p, "count": n}` is cells `[slot, slot + n)` of the page
-that block B is, `slot` being p modulo the cells of a page unless it is told. Who writes such a part
-writes positions `[p, p + n)` of s there; who reads it wants what was written for them. The block is
-the page's *generation*: a page that is given out again is another block.
+that block B is; by default `slot` is p modulo the cells of a page. A write of such a part writes
+positions `[p, p + n)` of s there; a read must find the bytes written for these positions. The block
+is the page's *generation*: a page that is allocated again is another block.
 
-O(parts) an event. What this module does not see: what events add up to.
+O(parts) an event. What this module does not see: the document that events make.
 """
 
 import operator
@@ -58,7 +58,7 @@ KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "exhausted": ((), ("device", "nbytes", "pages")),
     "failed": ((), ("device", "nbytes", "pages", "reason")),
 }
-"""The keys of each event: those it needs, and those it may have."""
+"""Word of an event -> (keys that it needs, keys that it may have)."""
 
 _NEEDED: Final = {word: frozenset(needed) for word, (needed, _) in KEYS.items()}
 _ALLOWED: Final = {word: frozenset({"event", "meta", *needed, *more}) for word, (needed, more) in KEYS.items()}
@@ -87,12 +87,12 @@ class PagePool(NamedTuple):
     cells: int
     """Positions that a page has room for."""
     pages: int | None
-    """How many there are, where that was told."""
+    """Number of pages, None if it is not known."""
 
 
 class Cells(msgspec.Struct, gc=False):
-    """A part that names positions, in plain words. A recording has millions of them, so it is of a
-    type that is quickly made and read.
+    """A part that names positions, with all fields filled in. A recording has millions of them, so
+    the type must be quick to make and to read.
     """
 
     block: Any
@@ -101,20 +101,20 @@ class Cells(msgspec.Struct, gc=False):
     high: int
     sequence: Any
     position: int
-    """The first one."""
+    """The first position."""
     slot: int
     """Cells `[slot, stop)` of the page."""
     stop: int
     content: Any
-    """None where it was not told."""
+    """None if it was not given."""
 
     def as_bytes(self) -> dict[str, Any]:
-        """Return the same as a part that names no positions."""
+        """Return the same bytes as a part that names no positions."""
         return {"block": self.block, "offset": self.low, "nbytes": self.high - self.low}
 
 
 def checked(event: Any) -> Mapping[str, Any]:
-    """Return an event that has the keys of its word. Raises ModelError for any other."""
+    """Return the event if it has the keys of its word; raise ModelError otherwise."""
     if type(event) is not dict and not isinstance(event, Mapping):
         raise ModelError("", f"{shown(event)} is not an object")
     word, shape = event.get("event"), _shapes.get(tuple(event))
@@ -145,7 +145,7 @@ def checked(event: Any) -> Mapping[str, Any]:
 
 
 def _check_values(event: Mapping[str, Any]) -> None:
-    """Raise ModelError for a name or a list that is none."""
+    """Raise ModelError if a value that must be a name or a list is none."""
     for key in event.keys() & _LOOKED_AT:
         value = event[key]
         if key in _NAMES and type(value) not in _NAME_TYPES:
@@ -159,16 +159,16 @@ def _check_values(event: Mapping[str, Any]) -> None:
 
 
 class Lowering:
-    """Pools, pages and captured programs that were told of so far."""
+    """Replaces shorthand events; it keeps the pools, pages and captured programs seen so far."""
 
     def __init__(self) -> None:
         self.pools: dict[Any, PagePool] = {}
         self._pages: dict[Any, tuple[int, int]] = {}
-        """Block -> cells of the page that it is, and bytes of each."""
+        """Block -> (cells of its page, bytes of a cell)."""
         self._programs: dict[Any, list[dict[str, Any]]] = {}
         self._runs = 0
         self._typed = False
-        """Whether anything was told of pages or holders, so that uses may name positions."""
+        """Whether an event named pages or holders, so that uses may name positions."""
         self.words = {
             "pool": self._pool,
             "alloc": self._alloc,
@@ -180,11 +180,11 @@ class Lowering:
             "ref": self._counted,
             "unref": self._counted,
         }
-        """What is done with words that stand for others, or whose keys depend on each other."""
+        """Word -> function, for shorthand and for words whose keys depend on each other."""
 
     def plain(self, event: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-        """Return the events that a checked one stands for. Raises ModelError for what names no
-        pool or program.
+        """Return the plain events that a checked event stands for. Raises ModelError if it names an
+        unknown pool or program.
         """
         word = event["event"]
         if word == "use":
@@ -276,12 +276,12 @@ class Lowering:
         return ({**event, "slot": cells.slot, "count": cells.stop - cells.slot},)
 
     def _parts(self, parts: Any, side: str) -> Any:
-        """Return parts with the bytes of their cells, what has no position as it is; the same list
-        where no part has one.
+        """Return parts with their cells replaced by bytes; parts without a position stay, and a
+        list without any position is returned itself.
         """
         found, number = parts, 0
         if len(parts) == 1 and type(parts[0]) is dict and (cell := self._cell_of(parts[0])) is not None:
-            return [cell]  # as most are
+            return [cell]  # most lists are of this form
         try:
             for number, part in enumerate(parts):
                 if (type(part) is dict or isinstance(part, Mapping)) and "position" in part:
@@ -292,8 +292,8 @@ class Lowering:
         return found
 
     def _cell_of(self, part: Mapping[str, Any]) -> Cells | None:
-        """Return the cell of a part that says block, sequence and position alone, as most do; None
-        for any other.
+        """Return the cell of a part that has only block, sequence and position, as most parts; None
+        for any other part.
         """
         try:
             name, sequence, position = part["block"], part["sequence"], part["position"]
@@ -329,7 +329,7 @@ class Lowering:
 
 
 def pairs_of(event: Mapping[str, Any]) -> Any:
-    """Return the declared pairs of a use; raise ModelError for what is no list of pairs."""
+    """Return the declared pairs of a use; raise ModelError if they are no list of pairs."""
     pairs = event.get("in_place")
     if pairs is None:
         return None
@@ -347,7 +347,7 @@ def pairs_of(event: Mapping[str, Any]) -> Any:
 
 
 def meta_of(event: Mapping[str, Any]) -> Any:
-    """Return the meta of an event; raise ModelError for what is no object."""
+    """Return the meta of an event; raise ModelError if it is no object."""
     meta = event.get("meta")
     if meta is not None and not isinstance(meta, Mapping):
         raise ModelError("meta", f"{shown(meta)} is not an object")
@@ -355,7 +355,7 @@ def meta_of(event: Mapping[str, Any]) -> Any:
 
 
 def key_of(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
-    """Return a name: a string or a whole number. Raises ModelError for anything else."""
+    """Return a name, a string or a whole number; raise ModelError for anything else."""
     found = event.get(key, default)
     if type(found) is str:
         return found
@@ -365,7 +365,7 @@ def key_of(event: Mapping[str, Any], key: str, default: Any = None) -> Any:
 
 
 def number_of(event: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """Return a whole number from 0 to 2^62. Raises ModelError for anything else."""
+    """Return a whole number from 0 to 2^62; raise ModelError for anything else."""
     found = event.get(key, default)
     if type(found) is int and 0 <= found <= LIMIT:
         return found
@@ -379,7 +379,7 @@ def number_of(event: Mapping[str, Any], key: str, default: int | None = None) ->
 
 
 def shown(thing: Any) -> str:
-    """Return a thing as it is said in an error: at most 60 characters."""
+    """Return a value as text for an error message, at most 60 characters."""
     text = repr(thing)
     return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 

@@ -1,15 +1,15 @@
-"""Which ways through nested choices to look at: every three regions that can run in one way do so
-in one of them.
+"""Chooses *ways* through nested choices, a few such that every three regions that can run in one
+way run together in some chosen one.
 
     for taken in ways({("if",): ("then", "else"), ("if", "then", "inner"): ("then", "else")}):
         print(taken[("if",)])
 
 A choice is named by the choices and alternatives that lead to it, outermost first, and by its own
 name last: `(..., choice, alternative, ..., choice)`; names of loops and iterations may stand
-between them. A region is an alternative of a choice, or what stands outside all. The ways are a
-covering array of strength 3 over the regions (`allocsim.programs.paths` says why three), made by
-the same greedy cover. Importers use it that write each way down themselves, because their source
-is no tree of definitions.
+between them. A region is an alternative of a choice, or everything outside all choices. The ways
+are a covering array of strength 3 over the regions (`allocsim.programs.paths` says why three), made
+by the same greedy cover. Importers use it if their source is no tree of definitions, so that they
+make the program of each way themselves.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,10 @@ from allocsim.programs.routines import Where
 
 
 def ways(choices: Mapping[Where, tuple[str, ...]]) -> Iterator[dict[Where, str]]:
-    """Yield, for each way, the alternative taken of each choice; one empty way without choices.
+    """Yield choice -> alternative taken for each way; one empty way if there are no choices.
 
-    Raises ModelError beyond `MAX_WISHES` combinations of regions. O(ways x triples of regions).
+    Raises ModelError for more than `MAX_WISHES` combinations of regions. O(ways x triples of
+    regions).
     """
     names = list(choices)
     regions = [{}, *(_literals(where, name, choices) for where in names for name in choices[where])]
@@ -42,7 +43,7 @@ def ways(choices: Mapping[Where, tuple[str, ...]]) -> Iterator[dict[Where, str]]
 
 
 def _literals(where: Where, alternative: str, choices: Mapping[Where, tuple[str, ...]]) -> dict[Where, str]:
-    """Return what must be taken for an alternative to run: itself and all that encloses it."""
+    """Return choice -> alternative needed for an alternative to run: itself and all around it."""
     found = {where[:length]: where[length] for length in range(1, len(where)) if where[:length] in choices}
     return {**found, where: alternative}
 
