@@ -7,8 +7,8 @@ sound plan can go below.
 * `lower_bound_bytes`: the largest number of bytes, over the steps of all runs, of the buffers that
   live at a step and have a slot in an arena. Buffers that might share bytes there at some offsets
   form a class: an op joins them (`s_in_place`), or they hold equal content (`s_tags`). A class
-  counts as its largest buffer, for every plan needs that many bytes for it. Runs whose content must
-  be followed are left out once the judge's steps are spent.
+  counts as its largest buffer, for every plan needs that many bytes for it. Once the judge's steps
+  are spent, the runs from the first whose content must be followed on are left out.
 
 Lifetimes and pairs are derived from the ops (`live`), or taken from the problem if a program has no
 ops. Sums are Python ints and do not wrap.
