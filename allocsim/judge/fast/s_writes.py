@@ -33,7 +33,7 @@ from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import BYTES
 
 PAIRS_OF_A_STEP: Final = 150
-"""Number of pairs of results with hulls that meet that cost one step."""
+"""Number of pairs of results whose hulls meet that together cost one step."""
 
 WHAT: Final = "whether results of an op overlap"
 
