@@ -1,11 +1,11 @@
 """The rows of a native document, versions 1 and 2, as they stand in the file: one struct for each
 kind of object.
 
-These types are the format: they decode it, encode it, and generate its JSON Schema
-(`allocsim.document.schema`). Unknown keys are refused, `meta` is allowed everywhere and holds
-whatever its owner likes. A field without a default is required; an absent optional one is UNSET
-where its default depends on other rows, and has its default here where it does not. What only
-version 2 has is UNSET where it is absent (`allocsim.document.versions`).
+These types define the format: they decode it, encode it, and generate its JSON Schema
+(`allocsim.document.schema`). Unknown keys are refused; `meta` is allowed everywhere and may hold
+any JSON. A field without a default is required. An optional field that is absent is UNSET if its
+default depends on other rows; otherwise it has its default here. A field of version 2 that is
+absent is UNSET (`allocsim.document.versions`).
 
 What this module does not see: whether indices exist and columns fit together
 (`allocsim.model.wellformed` decides that).
@@ -209,4 +209,4 @@ PUBLIC_NAMES: Final = {
     ArenaRow: "Arena", BufferRow: "Buffer", ValueRow: "Value", OpRow: "Op", ProgramRow: "Program", ProblemRow: "Problem",
     SlotRow: "Slot", PlanRow: "Plan", RunRow: "Run", DocumentRow: "Document",
 }  # fmt: skip
-"""What each row is called in the schema."""
+"""Row -> its name in the schema."""
