@@ -87,7 +87,6 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
     if origins is None:
         compared: dict[str, Any] = {"diverges": diverges, "why": "what the host read was compared, not each op"}
     else:
-        counts["D"] = len(origins)
         compared = {"diverges": diverges, "first": origin_text(dossier, origins[0]) if origins else None}
     unsafe = [
         f"{row.kind}: result {row.result} over operand {row.operand}"
