@@ -1,6 +1,6 @@
-"""What the readers of several systems share: flatbuffers, protobufs, Python as text, and placing.
+"""Readers that several systems share: flatbuffers, protobufs, Python as text, and placing.
 
-What one system alone writes is read in its room (`allocsim.systems`).
+A file format of one system alone is read in the room of that system (`allocsim.systems`).
 
-What this package does not see: any system.
+What this package does not see: it imports no system.
 """

@@ -1,23 +1,23 @@
-"""Flatbuffers: a small reader of tables, vectors and texts that looks before it reads.
+"""Flatbuffers: a small reader of tables, vectors and texts that checks each bound before it reads.
 
     root = open_buffer(data, source, place="program")
     for plan in root.tables(1, "execution_plan"):
         print(plan.text(0, "name"), plan.numbers(8, "sizes", "<i8"))
 
-A schema is a table of slots: who reads a file says the slot, the field's name for messages and the
-type. Every offset is held against the file's end and every vector against a budget before anything
-is allocated: what a file lists may be stored once and referred to often, so the bytes read in all
-are bounded too. What is wrong is one `DocumentError` with the path of the field.
+A schema is a table of slots: a caller names the slot, the type, and the field for error messages.
+Every offset is compared with the file's end, and every vector with a budget, before memory is
+allocated. A file may refer to one stored vector many times, so the total of bytes read is bounded
+too. Damage raises one `DocumentError` with the path of the field.
 
-Why not the package `flatbuffers`: it brings access without checks (its verifier is C++ only), so
-that a damaged file ends in `struct.error`, in a negative index or in a vector of 2^32 entries; and
-it needs generated classes for each schema. What is left to write is these checks.
+The package `flatbuffers` is not used: it reads without checks (its verifier is C++ only), so a
+damaged file ends in `struct.error`, in a negative index or in a vector of 2^32 entries. It also
+needs generated classes for each schema.
 
 Layout (flatbuffers' "internals"): little endian; a table begins with the signed distance to its
 vtable; a vtable is its own size, the table's size and a u16 for each slot, 0 where the field is
-left out; vectors, texts and tables are referred to by an unsigned distance from the field.
+left out; a field refers to a vector, text or table by an unsigned distance from itself.
 
-What this module does not see: whether a slot has the type that the reader says.
+What this module does not see: whether a slot has the type that the caller names.
 """
 
 import struct
@@ -29,7 +29,7 @@ import numpy as np
 from allocsim.errors import DocumentError
 
 TIMES_READ: Final = 8
-"""How often, on average, each byte of a file may be read: shared vectors count each time."""
+"""How often, on average, each byte of a file may be read; a shared vector counts each time."""
 
 SCALARS: Final = {
     "bool": struct.Struct("<?"), "i8": struct.Struct("<b"), "u8": struct.Struct("<B"), "i32": struct.Struct("<i"),
@@ -54,7 +54,7 @@ class Bytes:
         self.left = TIMES_READ * len(self.data) + 4096
 
     def refuse(self, place: str, rule: str) -> DocumentError:
-        """Return the error about a place."""
+        """Return the error that names a place in the file and the rule that it breaks."""
         return DocumentError(self.source, place, rule)
 
     def number(self, kind: struct.Struct, at: int, place: str) -> Any:
@@ -107,7 +107,7 @@ class Table:
         return [self._follow(start + 4 * index, f"{self._path(name)}[{index}]") for index in range(count)]
 
     def refuse(self, rule: str, name: str = "") -> DocumentError:
-        """Return the error about this table or a field of it."""
+        """Return the error that names this table, or a field of it, and the rule that it breaks."""
         return self.file.refuse(self._path(name) if name else self.place, rule)
 
     def _path(self, name: str) -> str:
@@ -142,12 +142,12 @@ class Table:
 
 
 def identifier(head: bytes) -> bytes:
-    """Return the four bytes that name the schema of a flatbuffer."""
+    """Return the four bytes that name a flatbuffer's schema, from the file's first eight."""
     return head[4:8]
 
 
 def open_buffer(data: bytes, source: str, place: str = "") -> Table:
-    """Return the root table of a flatbuffer; raise DocumentError where there is none."""
+    """Return the root table of a flatbuffer; raise DocumentError where the bytes hold none."""
     file = Bytes(data, source)
     if len(data) < 8:
         raise file.refuse("", f"has {len(data)} bytes, too few for a flatbuffer")

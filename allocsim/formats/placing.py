@@ -1,12 +1,12 @@
-"""A program and the slots of its buffers, grown together: what importers of planned programs share.
+"""A program and the slots of its buffers, built together, for importers of planned programs.
 
     growing = Placing("forward", arenas=(Arena(name="memory 1"),))
     x = growing.tensor("x", "f32", (8,), slot=(0, 64))
     growing.builder.op("host.write", (), (x,))
     plan = growing.plan("executorch")
 
-A slot is an arena and an offset in bytes, `APART` for memory of its own. An importer that follows
-pointers may lay two buffers into one slot.
+A slot is an arena and an offset in bytes; `APART` stands for memory of the buffer's own. Two
+buffers may get one slot: an importer that follows pointers needs this.
 """
 
 from collections.abc import Iterable
@@ -29,26 +29,26 @@ class Placing:
     def __init__(self, name: str, arenas: Iterable[Arena], **builder: Any) -> None:
         self.builder = ProgramBuilder(name, arenas=tuple(arenas), **builder)
         self.slots: list[Slot] = []
-        """Of each buffer."""
+        """The slot of each buffer."""
         self.nbytes: list[int] = []
-        """Of each buffer."""
+        """The size of each buffer."""
         self.home: list[int] = []
         """The buffer of each value."""
 
     def buffer(self, name: str, nbytes: int, slot: Slot, **columns: Any) -> int:
-        """Add a buffer in a slot."""
+        """Add a buffer of `nbytes` in a slot; return its number."""
         arena = max(slot[0], 0)
         self.slots.append(slot)
         self.nbytes.append(nbytes)
         return self.builder.buffer(name, nbytes, arena=arena, **columns)
 
     def value(self, name: str, buffer: int, dtype: str, shape: tuple[int, ...], **layout: Any) -> int:
-        """Add a value in a buffer."""
+        """Add a value in a buffer; return its number."""
         self.home.append(buffer)
         return self.builder.value(name, buffer, dtype, shape, **layout)
 
     def nbytes_of(self, value: int) -> int:
-        """Return the bytes of the buffer that a value lies in."""
+        """Return the size in bytes of the buffer that a value lies in."""
         return self.nbytes[self.home[value]]
 
     def slot_of(self, value: int) -> Slot:
@@ -56,7 +56,7 @@ class Placing:
         return self.slots[self.home[value]]
 
     def plan(self, source: str, *, problem: Problem | None = None, meta: Any = None) -> Plan:
-        """Build the program, and its plan from the slots. Raises ModelError as `build` does."""
+        """Build the program; return its plan, made of the slots. Raises ModelError as `build`."""
         return self.plan_for(self.builder.build(), source, problem=problem, meta=meta)
 
     def plan_for(self, program: Program, source: str, *, problem: Problem | None = None, meta: Any = None) -> Plan:

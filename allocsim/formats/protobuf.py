@@ -1,18 +1,18 @@
-"""The wire format of Protocol Buffers, read field by field with every length held against the
-bytes.
+"""The wire format of Protocol Buffers, read field by field. Every length is checked against the
+bytes that are there.
 
     message = Message(data)
     for part in message.messages(3):
         print(part.text(1), part.number(5), part.numbers(36))
 
-A message is its fields by number, as they stand; what a field means is its reader's to know. Later
-values of a single field win, as the format says. Numbers are unsigned, of at most 64 bits; packed
-and unpacked lists are read alike. Nothing is copied but texts.
+A message is a table from field number to values; the caller knows what a field means. Of several
+values of a single field the last counts, as the format says. Numbers are unsigned, of at most 64
+bits; packed and unpacked lists are read alike. Only texts are copied.
 
-Raises ValueError with the byte at which the data breaks the format. O(bytes of the message), fields
-of parts when they are asked for.
+Raises ValueError with the byte at which the data breaks the format. O(bytes of the message); the
+fields of an inner message are read when it is asked for.
 
-What this module does not see: schemas, groups (refused), signed and floating numbers.
+What this module does not see: schemas, groups (refused), signed and floating-point numbers.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -23,11 +23,11 @@ from typing import Final
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 MAX_TEXT: Final = 1 << 12
-"""Bytes of a name."""
+"""The most bytes of a text."""
 
 
 class Message:
-    """The fields of a message, in bytes that belong to another."""
+    """The fields of a message, which lies in a range of a larger file's bytes."""
 
     __slots__ = ("_begin", "_data", "_fields")
 
@@ -57,7 +57,7 @@ class Message:
             self._fields.setdefault(key >> 3, []).append(value)
 
     def number(self, field: int) -> int:
-        """Return a number, 0 where the field is not there."""
+        """Return the number in a field, 0 where the field is not there."""
         found = self._fields.get(field)
         if not found:
             return 0
@@ -66,7 +66,7 @@ class Message:
         return found[-1]
 
     def numbers(self, field: int) -> list[int]:
-        """Return a list of numbers, packed or not."""
+        """Return the numbers of a repeated field, packed or not."""
         found: list[int] = []
         for value in self._fields.get(field, ()):
             if isinstance(value, int):
@@ -79,7 +79,7 @@ class Message:
         return found
 
     def text(self, field: int) -> str:
-        """Return a text, "" where the field is not there."""
+        """Return the text in a field, "" where the field is not there."""
         found = self._fields.get(field)
         if not found:
             return ""
@@ -108,7 +108,7 @@ class Message:
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and where it ends."""
+    """Return the varint at byte `at` (seven bits a byte), and the byte behind its end."""
     value = shift = 0
     while at < end:
         byte = data[at]

@@ -1,23 +1,23 @@
-"""Systems: one room for each, and the table of what is read, recorded and asked of it.
+"""Systems: one folder for each, and the table of their file formats, recorders and live planners.
 
-    document = systems.load("plan.json")           # the format is told by the content, never by the name
-    document = systems.load("dump", "ggml")        # or said
-    systems.save(document, "instance.csv")         # the format is told by the suffix
+    document = systems.load("plan.json")           # the content decides the format, never the name
+    document = systems.load("dump", "ggml")        # or the caller names it
+    systems.save(document, "instance.csv")         # the suffix decides the format
 
-A room, `allocsim/systems/NAME`, has everything that is about one system: readers of its files, what
-records its programs while they run, the question to its live planner, and its rules (which op may
-write over what, when a life ends). Its row in `SYSTEMS` lists them with the page that says how they
-are read. No room imports another; what two of them share is below (`allocsim.formats`). What needs
-the system itself imports it when it is called, or is a script for an interpreter that has it.
+A room is the folder of one system, `allocsim/systems/NAME`. It has the readers of the system's
+files, the recorders of its running programs, the script that asks its live planner, and its rules:
+which op may write over which operand, and when a lifetime ends. The system's row in `SYSTEMS` lists
+these and the page of `docs` about them. No room imports another; code that two rooms share is in
+`allocsim.formats`. A module that needs the system itself imports it inside the function that is
+called, or is a script for an interpreter that has the system.
 
-Each format is a row of `FORMATS`: how to recognise it by its first bytes, how to read it and, for
-some, how to write it. Every reader converts its source's conventions of time and bytes once, states
-them in its header, runs no code and trusts no number; what is wrong comes back as one
-`DocumentError` with file, place and rule. What no row recognises is read as a native document,
-whose reader says best what is wrong. For each format the tests judge a clean, a convicted and a
-damaged sample; a row without them fails.
+Each format is a row of `FORMATS`: a test of a file's first bytes, a reader, and for some formats a
+writer. Every reader converts its source's conventions of time and bytes once and states them in its
+header. It runs no code and checks every number. A damaged file raises one `DocumentError` with
+file, place and rule. A file that no row recognises is read as a native document. For each format
+the tests judge a clean, a convicted and a damaged sample; a row without samples fails.
 
-What this module does not see: what a file means (the rooms), and whether a plan is any good.
+What this module does not see: the meaning of a file (its room reads that) and the plan's soundness.
 """
 
 import gzip
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
 
 HEAD: Final = 1 << 16
-"""Bytes of a file that are looked at to tell its format."""
+"""Bytes at the beginning of a file from which its format is recognised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,36 +64,36 @@ class Format:
     matches: Callable[[bytes], bool]
     """Whether a file that begins with these bytes (at most `HEAD`) is of this format."""
     loads: Callable[[bytes, str], Document]
-    """Bytes and the name of the file to the document, or DocumentError."""
+    """Return the document in these bytes; the text names the file in a DocumentError."""
     saves: Callable[[Document], bytes] | None = None
-    """The document as such a file, or OutputError where the format cannot say it.
+    """Return the document as bytes of a file; raise OutputError where the format cannot hold it.
 
-    The answer is None where it is only read.
+    None for a format that can be read but not written.
     """
     is_folder: Callable[[Path], bool] | None = None
     """Whether a folder is a dump of this format; None where dumps are single files."""
     load_folder: Callable[[Path], Document] | None = None
-    """The document in such a folder, or DocumentError."""
+    """Return the document in such a folder; raise DocumentError."""
     suffix: str = ""
-    """What the names of files to be written end in, for those that can be."""
+    """The ending of the names of written files; empty for a format that is only read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """One system and what its room has."""
+    """One system: its formats, recorders and live planners."""
 
     name: str
     """The folder of its room."""
     page: str
-    """Where in `docs` it is said how it is read."""
+    """The page of `docs`, with its section, that says how the system's files are read."""
     formats: tuple[Format, ...]
-    """What is read."""
+    """The file formats of the system."""
     recorders: tuple[str, ...] = ()
-    """What writes down a program that runs, as `module:function` of the room."""
+    """Functions that record a running program, as `module:function` of the room."""
     asked: tuple[str, ...] = ()
-    """Its planners that answer live, names of `allocsim.allocators.live_planners`."""
+    """Its planners that answer live: names of `allocsim.allocators.live_planners`."""
     remarks: "Callable[[Document, Sequence[Cause]], dict[str, list[str]]] | None" = None
-    """What is said beside the verdict: hints, what was assumed, what was not examined."""
+    """Return the texts printed beside a verdict: hints, assumptions, and parts not examined."""
 
 
 def _is_native(head: bytes) -> bool:
@@ -111,7 +111,7 @@ NATIVE: Final = Format(
 
 
 def _read_by(module: ModuleType, name: str, what: str, **rest: Any) -> Format:
-    """Return the format that `looks_like` and `loads` of a room's module tell and read."""
+    """Return the format that a room's module recognises (`looks_like`) and reads (`loads`)."""
     return Format(name=name, what=what, matches=module.looks_like, loads=module.loads, **rest)
 
 
@@ -229,12 +229,12 @@ FORMATS: Final[dict[str, Format]] = {
 """Every format that can be read, in the order in which they are tried."""
 
 
-@paused()  # a reader makes much that stays, and next to nothing in a cycle
+@paused()  # a reader's objects stay, and almost none of them is in a reference cycle
 def load(path: str | Path, format_name: str | None = None) -> Document:
-    """Return the document in a file, of the format named or of the one its first bytes show.
+    """Return the document in a file; without `format_name` its first bytes decide the format.
 
-    O(size). Raises DocumentError where it cannot be opened or is no such file, UnknownNameError for
-    an unknown format.
+    O(size). Raises DocumentError where the file cannot be opened or is not of the format, and
+    UnknownNameError for an unknown format.
     """
     if format_name is not None and format_name not in FORMATS:
         raise UnknownNameError("format", format_name, FORMATS)
@@ -243,14 +243,14 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
         return folder.load_folder(Path(path))
     if format_name is not None:
         data = content(path)
-    else:  # read once: what a pipe gave is gone
+    else:  # read once: a pipe cannot be read again
         data = content(path, begins=lambda head: detect(head) != "native" or document.may_begin(head))
         format_name = detect(data[:HEAD])
     return FORMATS[format_name].loads(data, str(path))
 
 
 def folder_format(path: Path, format_name: str | None = None) -> Format | None:
-    """Return the format whose dump a folder is, None where it is none, or no folder."""
+    """Return the format of the dump in a folder; None where the path is no folder or no dump."""
     if not path.is_dir():
         return None
     rows = FORMATS.values() if format_name is None else (FORMATS[format_name],)
@@ -258,11 +258,11 @@ def folder_format(path: Path, format_name: str | None = None) -> Format | None:
 
 
 def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
-    """Write a document, atomically, in the format named, or the one of the path's suffix; with
-    `.gz` behind it compressed, to `-` on standard output (`native` unless named).
+    """Write a document atomically; without `format_name` the path's suffix decides the format.
 
-    Raises OutputError where the format cannot say it, no format has the suffix, or the file cannot
-    be written, UnknownNameError for an unknown format.
+    A further suffix `.gz` compresses the file. The path `-` is standard output, `native` unless
+    named. Raises OutputError where the format cannot hold the document, no format has the suffix,
+    or the file cannot be written; UnknownNameError for an unknown format.
     """
     if str(path) != INPUT and Path(path).is_dir():
         raise OutputError(f"{path}: cannot be written: it is a folder")
@@ -286,7 +286,7 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
 
 
 def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Document], bytes]:
-    """Return what writes a format, of a name or else of what a file's name ends in."""
+    """Return the writer of the format named, or else of the format of a file name's suffix."""
     rows: dict[str, Export | Format] = {**EXPORTS, **FORMATS}  # suffixes of two parts come first
     if name == INPUT:
         format_name = format_name or NATIVE.name
@@ -305,8 +305,8 @@ def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Docum
 
 
 def remarks_on(made: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
-    """Return what the systems say beside the verdict on a document, by name: `in ggml` (what cures
-    its causes), `hints`, `assumed`, `not examined`.
+    """Return the texts that the systems print beside a verdict, by heading: `in ggml` (cures of
+    the causes as calls of ggml), `hints`, `assumed`, `not examined`.
     """
     rows = (row.remarks for row in SYSTEMS.values() if row.remarks is not None)
     return {name: texts for remarks in rows for name, texts in remarks(made, causes).items()}
@@ -315,7 +315,7 @@ def remarks_on(made: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list
 def detect(head: bytes) -> str:
     """Return the name of the format of a file that begins with `head`.
 
-    `native` where none is recognised.
+    `native` where no row recognises it.
     """
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 

@@ -1,14 +1,14 @@
-"""XLA's buffer assignment for the CPU, through jax, asked by a function whose arrays have the lives
-and sizes of a question; a function for each arena.
+"""XLA's buffer assignment for the CPU, asked through jax: for each arena of a question, a function
+is compiled whose arrays have the lifetimes and sizes of the question.
 
-It takes no problem from outside, so a function is compiled that has it: at each step every array of
-bytes that begins there is sorted (a kernel that nothing is fused with), and a number is made from
-one element of each array that begins or ends there; what the next step sorts depends on that
-number, so that no order but the asked one is left. An array that the host reads later is a result.
-Nothing is computed; the slots are those of the dump that XLA writes of its assignment.
+XLA accepts no problem from outside, so the function encodes it. Each array of bytes is the result
+of a sort (XLA fuses nothing with a sort) at the step where its lifetime begins. Each step makes a
+number from one element of each array that begins or ends there, and the next step's sorts depend on
+that number: this leaves XLA only the asked order. A pinned array is a result of the function.
+The function is not run; the slots are read from XLA's dump of its buffer assignment.
 
-The question's lives are XLA's, but a few more arrays live beside them: the numbers, and what each
-sort is given.
+XLA gives the arrays the lifetimes of the question. A few more arrays live beside them: the numbers,
+and the operand of each sort.
 
 What this module does not see: pairs in place, memory spaces, and arrays of no bytes.
 """
@@ -36,7 +36,7 @@ ALIGNMENT = 64
 """XLA `cpu_function_runtime.h`, `MinAlign`."""
 
 MOST = (1 << 31) - 1
-"""Elements of a sort that is addressed by 32 bits."""
+"""The most elements of a sort, which addresses them with 32 bits."""
 
 ALLOCATION = re.compile(r"allocation \d+: size (\d+)")
 VALUE = re.compile(r" value: <\d+ ([\w.\-]+) @0> \(size=\d+,offset=(\d+)\)")
@@ -44,7 +44,7 @@ SORTED = re.compile(r"%?([\w.\-]+) = s8\[\d+\]\{0\} sort\(.*op_name=\"[^\"]*/buf
 
 
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
-    """Return the offsets of the arrays; allocations that hold any stand one after another."""
+    """Return the offset of each array in bytes. XLA's allocations are laid one after another."""
     if any(row.nbytes > MOST for row in buffers):
         raise RefusedError(f"an array has more than {MOST} bytes")
     offsets: list[int] = arena_by_arena(_arena, buffers, steps)
@@ -58,7 +58,7 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
             begin = [place for place, row in enumerate(rows) if row.start == step]
             for place in begin:
                 with jax.named_scope(f"buffer{place}"):
-                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (number + place)  # one is no sort
+                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (number + place)  # a sort needs 2
                     made[place] = jax.lax.sort(given.astype(jnp.int8))
             end = [place for place, row in enumerate(rows) if row.stop - 1 == step and place not in begin]
             for place in begin + end:
@@ -80,7 +80,7 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _slots(text: str, names: dict[str, int]) -> dict[int, int]:
-    """Return the offset of each array, in the allocations that hold any."""
+    """Return array -> offset in bytes, from an assignment's text; `names` has the sort of each."""
     found: dict[int, int] = {}
     size = base = end = 0
     for line in text.splitlines():

@@ -1,11 +1,11 @@
-"""XLA's `buffer-assignment.txt`: which value lies where in which allocation.
+"""XLA's `buffer-assignment.txt`: the allocation and offset of each value.
 
     allocation 3: size 65536, parameter 5, shape |f32[256,64]| at ShapeIndex {}, maybe-live-out:
      value: <994 ynn_fusion.27 @0> (size=16384,offset=0): f32[2,4,32,16]{3,2,1,0}
 
-An allocation is memory of its own and an arena here, named in XLA's words, so that offsets are
-XLA's; colours (memory spaces) of one allocation are arenas of their own. A value is named by its
-instruction and its index in the instruction's shape.
+An allocation is an arena of its own, named in XLA's words, so offsets are XLA's. Where values of
+several colours (memory spaces) stand in one allocation, each colour is an arena. A value is named
+by its instruction and its index in the instruction's shape.
 
 Source: XLA `buffer_assignment.cc`, `BufferAllocation::ToString`, `HloValue::ToShortString`.
 """
@@ -21,7 +21,7 @@ from allocsim.model.layout import LIMIT
 from allocsim.systems.xla.hlo_text import Index
 
 ALIGNMENT: Final = 64
-"""Bytes: what XLA's CPU backend aligns values inside an allocation to (`Align` of
+"""Bytes to which XLA's CPU backend aligns values in an allocation (`Align` of
 `xla/backends/cpu/alignment.h`); its GPU backend aligns to multiples of it."""
 
 _ALLOCATION: Final = re.compile(r"allocation (\d{1,9}): size (\d{1,19})(.*?):?$")
@@ -32,7 +32,7 @@ _VALUE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Where a value lies."""
+    """The place of a value, in bytes, and its kind."""
 
     arena: int
     offset: int
@@ -51,7 +51,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ListedValue:
-    """A value as an assignment lists it, with its place in its allocation."""
+    """A value as an assignment lists it; offset and size are bytes of its allocation."""
 
     key: tuple[str, Index]
     colour: int
@@ -59,7 +59,7 @@ class ListedValue:
     nbytes: int
     phi: bool
     place: str = ""
-    """Where it stands, for messages."""
+    """The line that lists it, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ListedAllocation:
 
 
 def parse_assignment(text: str, source: str) -> Assignment:
-    """Return the values of an assignment's text.
+    """Return the arenas and values in an assignment's text.
 
     Raises DocumentError with line and rule. O(text).
     """
@@ -104,9 +104,9 @@ def parse_assignment(text: str, source: str) -> Assignment:
 
 
 def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
-    """Return the values of allocations, each of which is an arena in each of its colours.
+    """Return the values of allocations; each colour of an allocation is an arena.
 
-    Raises DocumentError with the place of what contradicts itself. O(values).
+    Raises DocumentError with the place of a contradiction in the list. O(values).
     """
     found: dict[tuple[str, Index], Assigned] = {}
     arenas: list[Arena] = []
@@ -137,13 +137,13 @@ def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
 
 
 def _named(allocation: int, colour: int) -> str:
-    """Return the name of an arena in XLA's words; colour 0 is the memory that all have."""
+    """Return the name of an arena in XLA's words; colour 0, the default memory, is not named."""
     return f"allocation {allocation}" + (f" of colour {colour}" if colour else "")
 
 
 def in_common_arenas(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """Return assignments of several modules in the same arenas: a colour is as large as its largest
-    module needs it. O(values).
+    """Return assignments of several modules over common arenas. Arenas of one name become one, as
+    large as the largest of them. O(values).
     """
     sizes: dict[str, int] = {}
     for row in assignments:

@@ -1,18 +1,18 @@
-"""Collectives of a partitioned module: which ranks meet in an instruction.
+"""Collectives of a partitioned module: which ranks take part in an instruction together.
 
     told = meeting_of(row, module.ranks)
     told.parts, told.params         # ((0, 1), (2, 3)), {}
 
-A rank is a partition: all run one module, and the k-th time that the ranks of a part meet is that
-of each of them. Channels are no communicators: one number may stand at all collectives of a module.
-`replica_groups` comes in three forms: lists, `[2,4]<=[8]T(1,0)` (numbers from 0 on as an array,
-transposed, a row for each part), and `mesh['x'=4,'y'=2] {'x'}` (ranks are the points of a mesh, a
-part has those that differ in these axes alone). None is one part of all.
+A rank is a partition. All ranks run one module, so the k-th meeting of a part's ranks is the k-th
+of each of them. A channel is no communicator: all collectives of a module may have one number.
+`replica_groups` has three forms: lists, `[2,4]<=[8]T(1,0)` (the numbers from 0 on as an array,
+transposed, a row for each part), and `mesh['x'=4,'y'=2] {'x'}` (ranks are the points of a mesh; the
+ranks of a part differ in the named axes alone). Without it all ranks are one part.
 
-What this module does not see: modules with replicas beside partitions, and protos, which name the
-groups in fields of their own; nothing is said of these (None).
+What this module does not see: modules with replicas beside partitions, and protos, which hold the
+groups in fields of their own. For both the answer is None.
 
-Source: XLA `collective_ops_utils.h` (who takes part), `replica_group.h`, `mesh_and_axis.h`.
+Source: XLA `collective_ops_utils.h` (the participants), `replica_group.h`, `mesh_and_axis.h`.
 """
 
 import re
@@ -40,10 +40,10 @@ COLLECTIVES: Final = frozenset(
 )
 
 UNREAD: Final = COLLECTIVES | {"ragged-all-to-all", "send", "recv"}
-"""Instructions in which ranks meet, whether it is read which or not."""
+"""Instructions in which ranks meet, with those whose participants this module cannot read."""
 
 BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
-"""Kinds whose numbers are partitions wherever they have a channel."""
+"""Kinds whose group numbers are partitions whenever they have a channel."""
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -55,15 +55,15 @@ _PAIRS: Final = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?\s*)*)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCollective:
-    """Where the ranks of an instruction meet."""
+    """The parts of the ranks that meet in an instruction, and its parameters."""
 
     parts: Parts
     params: Mapping[str, Any]
 
 
 def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
-    """Return where `ranks` ranks meet in an instruction, None where it is no collective or its
-    groups are of a form that is not read. O(ranks).
+    """Return which of `ranks` ranks meet in an instruction; None where it is no collective or the
+    form of its groups is unknown. O(ranks).
     """
     kind = row.opcode.removesuffix("-start")
     if row.opcode not in COLLECTIVES or row.number("channel_id") is None or not 1 < ranks <= MOST:
@@ -85,7 +85,7 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
 
 
 def _parts(attributes: str, whole: Parts) -> Parts | None:
-    """Return the parts that `replica_groups` names, `whole` where none, None for another form."""
+    """Return the parts in `replica_groups`; `whole` where it is absent, None for another form."""
     if lists := _LISTS.search(attributes):
         return tuple(_numbers(lists[1])) or whole
     if array := _ARRAY.search(attributes):
@@ -106,7 +106,7 @@ def _parts(attributes: str, whole: Parts) -> Parts | None:
 
 
 def _laid(lengths: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Parts | None:
-    """Return the rows of numbers from 0 on, laid as an array, transposed and laid again."""
+    """Return the rows of an array: 0, 1, ... reshaped to `lengths`, transposed, and to `shape`."""
     count = prod(lengths)
     fits = len(shape) == 2 and shape[0] * shape[1] == count and sorted(order) == list(range(len(lengths)))
     if not fits or not 0 < count <= MOST:

@@ -1,4 +1,4 @@
-"""Which operands an HLO kernel may be given its result over, and who says so.
+"""Over which operands the result of an HLO kernel may lie, with the source of each rule.
 
 | op | safe | source |
 |---|---|---|
@@ -6,9 +6,9 @@
 | `UPDATES` | the operand that is updated | XLA `HloDataflowAnalysis::GetInPlaceInputOutputPairs` |
 | `custom-call` | what `output_to_operand_aliasing` lists | the same |
 | a fusion | an operand all whose uses lead to the result element by element, each from its own place (`hlo_places`), or as what is updated | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
-| a fusion that updates a part of an operand by a slice of it | by what is read when (`hlo_windows`) | |
+| a fusion that updates a part of an operand by a slice of it | by the order of reads and writes (`hlo_windows`) | |
 | `NEVER` | none: an element of the result is made of other elements | what the op computes |
-| anything else, a custom fusion | nobody knows (`None`) | |
+| anything else, a custom fusion | unknown (`None`) | |
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ ELEMENTWISE: Final = frozenset((
 ))  # fmt: skip
 
 KEEPING: Final = ELEMENTWISE | {"bitcast"}
-"""Ops that make element k of element k, in row-major order."""
+"""Ops whose element k of the result is made of element k of each operand, in row-major order."""
 
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
 """Ops whose result i may lie over operand i: every i of `sort` and `all-reduce`, else the first."""
@@ -43,11 +43,11 @@ NEVER: Final = frozenset((
 
 CUSTOM: Final = "kind=kCustom"
 Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
-"""What a fusion calls, whether it is custom, and its number of operands -> what is known of each
-operand: a loop has a fusion in each turn, and any number of fusions may call one computation.
+"""(called computations, whether the fusion is custom, number of operands) -> for each operand SAFE,
+UNSAFE or UNKNOWN. Kept because many fusions, and each turn of a loop, may call one computation.
 """
 STEP: Final = 8
-"""Comparisons that a step through a fusion costs as much as."""
+"""The price of one step through a fusion, in comparisons."""
 
 
 def pairs(
@@ -59,15 +59,15 @@ def pairs(
     *,
     fusions: Fusions,
 ) -> tuple[Pair, ...] | None:
-    """Return the declared pairs of a kernel, None where nobody knows of one that matters.
+    """Return the in-place pairs of a kernel; None where a pair of equal sizes is unknown.
 
     Args:
-        module: where the computation of a fusion is read.
+        module: the module that has the computation of a fusion.
         row: the kernel.
-        widths: for each operand, its bytes and those of the first result: only equals can share.
-        results: how many arrays the kernel writes.
+        widths: for each operand, its bytes and the first result's; a pair needs equal sizes.
+        results: the number of arrays that the kernel writes.
         leaves: for each operand its layout, None for a tuple.
-        fusions: those of the module that were looked at; what is new is added.
+        fusions: the module's fusions examined so far; a new one is added.
     """
     if row.opcode == "fusion":
         key = row.called("calls"), CUSTOM in row.attributes, len(widths)
@@ -89,7 +89,7 @@ def pairs(
 
 
 def _alone(row: Instruction, leaf: Leaf | None) -> int:
-    """Return what is known of an operand of an op that stands for itself."""
+    """Return SAFE, UNSAFE or UNKNOWN for an operand of an op outside a fusion."""
     try:
         return safety(passed(None, row, leaf))
     except NotKnownError:
@@ -106,7 +106,7 @@ def _listed(row: Instruction) -> tuple[Pair, ...]:
 
 
 def _fusion(module: ReadableModule, row: Instruction, operands: int) -> list[int] | None:
-    """Return what is known of each operand of a fusion; None of one whose inside is another's."""
+    """Return SAFE, UNSAFE or UNKNOWN for each operand of a fusion; None for a custom fusion."""
     called = row.called("calls")
     if CUSTOM in row.attributes or len(called) != 1:
         return None
@@ -128,7 +128,7 @@ def _is_given(line: Instruction) -> bool:
 
 
 def _walk(name: str, users: Mapping[str, Sequence[Instruction]], by_name: Mapping[str, Instruction]) -> int:
-    """Follow every use of a parameter of a fusion to the result."""
+    """Follow every use of a fusion's parameter to the result; return the worst word found."""
     left: list[tuple[str, Places]] = [(name, None)]
     seen, found = {(name, b"")}, {SAFE}
     while left and UNSAFE not in found:

@@ -1,4 +1,4 @@
-"""XLA's `live-range.txt`: when XLA believes that each value is needed.
+"""XLA's `live-range.txt`: the lifetimes that XLA believes the values have.
 
     HloLiveRange (max 40):
       InstructionSequence:
@@ -7,15 +7,15 @@
       BufferLiveRange:
         while.10{2}:23-40
 
-Time: the places of instructions in the sequence, in which each computation that is called stands
-once, before its caller. A range is closed; one that ends at the number of instructions is live to
-the end. `believed` converts both once: an *event* is an instruction each time it runs, with XLA's
-time and the first op it became. A range that begins with an instruction goes on to the first later
-event whose time is beyond its end, or before its beginning: there another turn of a loop began.
-Where values are handed on (at the borders of loops and conditionals) the time is the one after the
-last event, which is where XLA ends the ranges of what is handed on.
+Time: the place of an instruction in the sequence, which has each called computation once, before
+its caller. A range is closed; one that ends at the number of instructions lasts to the end.
+`believed` converts both once. An *event* is one execution of an instruction, with XLA's time and
+the first op that it became. A range that begins with an instruction lasts to the first later event
+whose time is beyond the range's end or before its beginning; an earlier time means that another
+turn of a loop began. At the borders of loops and conditionals, where values are passed on, the
+event's time is the last one plus 1: XLA ends the ranges of these values there.
 
-What this module does not see: the peak and the stack traces that stand below the ranges.
+What this module does not see: the peak and the stack traces below the ranges.
 
 Source: XLA `hlo_live_range.cc`, `HloLiveRange::ToString`, `FlattenSchedule`.
 """
@@ -41,7 +41,7 @@ _RANGE: Final = re.compile(r"    ([\w.\-]+)\{([\d,]*)\}:(\d{1,9})-(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class LiveRanges:
-    """What XLA believes of the values of a module."""
+    """The lifetimes that XLA believes the values of a module have."""
 
     source: str
     time: Mapping[str, int]
@@ -52,12 +52,12 @@ class LiveRanges:
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """Where a buffer of the program came from."""
+    """The origin of a buffer of the program: its value and the event that made it."""
 
     key: Key
     event: int
     step: int
-    """The op that makes it."""
+    """The op that writes it first."""
 
 
 def parse_live_ranges(text: str, source: str) -> LiveRanges:
@@ -102,16 +102,16 @@ def parse_live_ranges(text: str, source: str) -> LiveRanges:
 def believed(
     program: Program, live: LiveRanges, times: Sequence[int], steps: Sequence[int], born: Sequence[Born]
 ) -> Problem:
-    """Return the ranges as beliefs of a way through the module.
+    """Return XLA's ranges as the belief of one way through the module.
 
     Args:
-        program: the way; its buffers are those of `born`, in order.
-        live: what XLA believes.
-        times: of each event, in the order in which they run.
-        steps: of each event, the first op that it became.
+        program: the way; buffer i is that of `born[i]`.
+        live: XLA's ranges.
+        times: XLA's time of each event, in the order in which the events run.
+        steps: for each event, the first op that it became.
         born: for each buffer its value, and the event and op that made it.
 
-    A buffer without a range is believed to live as long as it is used. O((events + buffers) log
+    A buffer without a range gets its true lifetime as the believed one. O((events + buffers) log
     events).
     """
     known = [live.ranges.get(row.key) for row in born]
@@ -132,11 +132,11 @@ def believed(
 
 
 def with_sharing(plan: Plan, cut: Bools) -> Plan:
-    """Return a plan whose belief says which buffers take each other's place, where one is laid over
-    another by an op that does not declare the pair: their ranges meet there, so XLA believes that
-    it may. Where a range ends as another of the same slot begins, and no op of that time reads the
-    first, XLA cut it there, for both are values of one buffer (`NormalizeAliasedBuffers`): it ends
-    before. Any other plan as it is. O(operands times results).
+    """Return the plan with a belief of which buffers may share bytes; without a belief, as it is.
+
+    Where an op's result lies over an operand, their ranges meet at the op, so XLA believes that
+    they may share. These pairs are added unless the ops declare all of them. Before that, `_apart`
+    moves the ends of the ranges that XLA cut (`cut`). O(operands x results).
     """
     if plan.problem is None:
         return plan
@@ -161,9 +161,9 @@ def with_sharing(plan: Plan, cut: Bools) -> Plan:
 
 
 def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
-    """Return the belief with ranges that were cut as the next one of their slot begins ended
-    before it, or where their reads go on, after the last of these: the next value then holds what
-    this one does.
+    """Return the belief without the cuts that XLA makes between values of one buffer
+    (`NormalizeAliasedBuffers`). XLA ends a cut range where the next range of its slot begins. Here
+    it ends before that op, if the op does not read it, or else after its last read.
     """
     ops, home = plan.program.ops, plan.program.values.buffer
     count = len(plan.arena)
@@ -183,9 +183,9 @@ def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
 
 def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> Int64s:
     """Return for each row the first event from `begin` on whose time is below `low` or above
-    `high`; their number where there is none.
+    `high`; the number of events where there is none.
 
-    Jumps over the longest run inside by halves: the extremes of every run of 2^k events are known.
+    Each row skips runs of 2^k events, largest first, by a table of each run's extremes.
     """
     least, most = [when], [when]
     while 2 << (len(least) - 1) <= len(when):
@@ -202,7 +202,7 @@ def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> In
 
 
 def _uses(program: Program) -> tuple[Int64s, Int64s]:
-    """Return the first step at which each buffer is used, and the one after the last."""
+    """Return the first step at which each buffer is used, and the step after the last use."""
     first = np.full(len(program.buffers), len(program.ops), dtype=np.int64)
     stop = np.zeros(len(program.buffers), dtype=np.int64)
     ops = program.ops

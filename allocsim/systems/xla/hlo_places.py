@@ -1,19 +1,19 @@
 """Which element of its operand each element of a kernel's result reads, in the order of memory.
 
-HLO's element-by-element ops keep the logical index of an element, not its place: `copy` of
-f32[20,20]{1,0} to {0,1} transposes in memory. A kernel is emitted as one loop over its result,
-in the order of memory. So it may be laid over an operand where each element reads the operand at
-its own place:
+HLO's element-by-element ops keep the logical index of an element, not its place in memory: `copy`
+of f32[20,20]{1,0} to {0,1} transposes in memory. A kernel is emitted as one loop over its result,
+in the order of memory. So the result may lie over an operand where each element reads the operand
+at its own place:
 
 | the k-th element of the result reads the operand at place p | |
 |---|---|
 | p = k, for all | safe |
 | p < k for some: an earlier turn wrote that place | unsafe |
-| p > k for some, else p = k | right in this order, and nobody says that it is the order |
+| p > k for some, else p = k | unknown: right in this order, which XLA does not promise |
 
-Places are permutations of an array's elements; None stands for the one that keeps them all.
+Places are a permutation of an array's elements; None stands for the identity.
 
-What this module does not see: ops that read several elements for one, and slices (`hlo_windows`).
+What this module does not see: ops whose element reads several elements; slices (`hlo_windows`).
 """
 
 import re
@@ -27,25 +27,25 @@ from allocsim.systems.xla.hlo_text import Instruction, Leaf
 from allocsim.systems.xla.hlo_windows import MOST, SAFE, UNKNOWN, UNSAFE
 
 MOVING: Final = frozenset(("transpose", "reverse", "reshape"))
-"""Ops whose every element is one element of the operand, at another index."""
+"""Ops whose every element is one element of the operand, from another index."""
 
 Places = Int64s | None
 
 
 class NotKnownError(Exception):
-    """An array is tiled, too large to look at, or no array."""
+    """An operand or result is tiled, has more than `MOST` elements, or is no array."""
 
 
 def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
-    """Return the places of a value that reads one element of `source` for each of its own.
+    """Return the places that the result of `line` reads, given those that its operand reads.
 
     Args:
-        places: those of the source, in the order of its memory.
+        places: the places of the operand's elements, in the order of its memory.
         line: an op element by element, or one of `MOVING`, or `bitcast`.
         source: the layout of the operand.
 
     Raises:
-        NotKnownError: see there. O(elements), or O(rank) where the order of memory is kept.
+        NotKnownError: of an array. O(elements), or O(rank) where the order of memory is kept.
     """
     if line.opcode == "bitcast":
         return places
@@ -67,7 +67,7 @@ def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
 
 
 def safety(places: Places) -> int:
-    """Return whether a result may lie over the operand that it reads at these places."""
+    """Return SAFE, UNSAFE or UNKNOWN for a result over an operand read at these places."""
     if places is None:
         return SAFE
     late = np.arange(len(places)) - places
@@ -75,7 +75,7 @@ def safety(places: Places) -> int:
 
 
 def _moved(logical: Int64s, line: Instruction) -> Int64s:
-    """Return the elements by the index of the result."""
+    """Return the operand's elements at the indices of the result: transposed, flipped or as is."""
     if line.opcode == "transpose":
         return logical.transpose(_dimensions(line))
     if line.opcode == "reverse":
@@ -91,13 +91,13 @@ def _dimensions(line: Instruction) -> tuple[int, ...]:
 
 
 def _slowest_first(leaf: Leaf) -> tuple[int, ...]:
-    """Return the axes in the order of memory."""
+    """Return the axes, the one with the largest stride first."""
     assert leaf.dims is not None
     return tuple(reversed(leaf.minor_to_major)) or tuple(range(len(leaf.dims)))
 
 
 def _order(leaf: Leaf) -> tuple[int, ...]:
-    """Return the axes longer than 1, in the order of memory: equal ones lie alike."""
+    """Return the axes longer than 1, slowest first; arrays of equal order and shape lie alike."""
     assert leaf.dims is not None
     return tuple(axis for axis in _slowest_first(leaf) if leaf.dims[axis] != 1)
 

@@ -1,10 +1,10 @@
 """XLA's `*.hlo.pb` (`--xla_dump_hlo_as_proto`): an HloProto, with the scheduled module and the
 BufferAssignmentProto in one file.
 
-What comes out is what the text gives: a module whose computations are read when they are asked for,
-and the assignment of its values. Instructions stand in the order of the schedule. The proto does
-not say which values are phis: values that a loop, a conditional or the parameter of a computation
-inside one defines are.
+The reader returns the same records as the reader of the texts: a module whose computations are
+parsed on demand, and the assignment of its values. Instructions stand in the order of the schedule.
+The proto does not mark phis. A value is taken for a phi where a loop, a conditional, or a parameter
+of any computation but the entry defines it.
 
 What this module does not see: literals, layouts with tiles (their size is the assignment's), and
 traces of the heap simulator.
@@ -26,7 +26,7 @@ ELEMENT_TYPES: Final = {
     12: "f64", 13: "tuple", 14: "opaque", 15: "c64", 16: "bf16", 17: "token", 18: "c128", 19: "f8e5m2",
     20: "f8e4m3fn", 21: "s4", 22: "u4", 26: "s2", 27: "u2", 28: "f8e4m3", 32: "f4e2m1fn",
 }  # fmt: skip
-"""PrimitiveType -> name; others are bytes."""
+"""PrimitiveType -> name; an element of any other type is read as bytes."""
 
 TUPLE: Final = 13
 
@@ -35,7 +35,7 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
     "while": "condition={1}, body={0}",
     "conditional": "branch_computations={{{all}}}",
 }
-"""Opcode -> how the text names the computations that it calls; others call `to_apply`."""
+"""Opcode -> the attributes by which the text names called computations; else `to_apply`."""
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class HloProtoModule:
     scheduled: bool
     donated: frozenset[int]
     ranks = 0
-    """It does not say how many run it."""
+    """0: the number of ranks is not read from a proto."""
 
     def __init__(self, module: Message, source: str) -> None:
         self.source, self.name = source, module.text(1)
@@ -64,10 +64,10 @@ class HloProtoModule:
         )
 
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
-        """Return the instructions of a computation, as they are scheduled, or as they stand where
-        they are not.
+        """Return the instructions of a computation in the order of the schedule, or of the file
+        where there is no schedule.
 
-        Raises DocumentError for a computation that does not exist and for bytes that are none.
+        Raises DocumentError for an unknown computation and for bytes that are no instruction.
         """
         if computation not in self.places:
             raise DocumentError(self.source, f"computation {computation[:80]!r}", "does not exist")
@@ -90,7 +90,7 @@ class HloProtoModule:
             )
 
     def _attributes(self, line: Message, opcode: str) -> str:
-        """Return what the text would say of an instruction, as far as it is read."""
+        """Return the attributes of an instruction as the text spells them; only those in use."""
         called = [self.names.get(number, "") for number in line.numbers(38)]
         form = ATTRIBUTES.get(opcode, "to_apply={0}")
         most = 2 if opcode == "while" else 1
@@ -129,7 +129,7 @@ def leaves(shape: Message, index: Index = ()) -> Iterator[tuple[Index, Leaf]]:
 
 
 def read_proto(data: bytes, source: str) -> tuple[HloProtoModule, Assignment]:
-    """Return module and assignment of an HloProto. Raises DocumentError with the byte. O(bytes)."""
+    """Return module and assignment of an HloProto. Raises DocumentError. O(bytes)."""
     whole = said(source, lambda: Message(data))
     module = said(source, lambda: HloProtoModule(whole.message(1), source))
     rows = said(source, lambda: list(_allocations(whole.message(3), module)))
@@ -167,8 +167,8 @@ def _allocations(assignment: Message, module: HloProtoModule) -> Iterator[Listed
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is an HloProto: a message whose first message
-    begins with two names, of the module and of its entry.
+    """Return whether a file that begins with `head` is an HloProto: its first field is a message
+    that begins with the names of the module and of its entry computation.
     """
     try:
         key, at = varint(head, 0, len(head))
@@ -192,7 +192,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def said(source: str, read: Callable[[], T]) -> T:
-    """Return what is read, with what is wrong as a DocumentError."""
+    """Return the result of `read`; raise its ValueError as a DocumentError."""
     try:
         return read()
     except ValueError as error:

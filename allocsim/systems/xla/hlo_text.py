@@ -4,10 +4,10 @@
     for instruction in module.instructions("main"):
         print(instruction.name, instruction.opcode, instruction.operands)
 
-A computation is read when it is asked for: most of a module are fused computations that nobody
-looks into. A shape is a table of leaves by index, as XLA counts them: `()` is the whole, `(1, 0)`
-the first part of the second part of a tuple. Layouts give strides; those with tiles are left to
-the size that the assignment names.
+A computation is parsed on demand: most of a module are fused computations that no caller asks for.
+A shape is a table of leaves by index, as XLA counts them: `()` is the whole, `(1, 0)` the first
+part of the second part of a tuple. A layout gives the strides. An array with a tiled layout is
+read as bytes, of the size in the assignment.
 
 Source: XLA's `HloModule::ToString` and `docs/shapes.md`, with and without shapes of operands.
 """
@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from allocsim.errors import DocumentError
 
 MAX_LEAVES: Final = 1 << 16
-"""Leaves of one shape."""
+"""The most leaves of one shape."""
 
 DTYPES: Final = {
     "pred": "bool", "s2": "i2", "s4": "i4", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u2": "u2",
@@ -29,15 +29,15 @@ DTYPES: Final = {
     "f64": "f64", "c64": "c64", "c128": "c128", "f8e5m2": "f8_e5m2", "f8e4m3": "f8_e4m3", "f8e4m3fn": "f8_e4m3",
     "f4e2m1fn": "f4",
 }  # fmt: skip
-"""Type of elements -> dtype; others are kept as bytes."""
+"""XLA's type of elements -> dtype; an element of any other type is read as bytes."""
 
 Index = tuple[int, ...]
-"""Where a leaf stands in a shape."""
+"""The place of a leaf in a shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An array, or the table of pointers of a tuple (`dims` None)."""
+    """An array, or the pointer table of a tuple (`dims` is None)."""
 
     kind: str
     dims: tuple[int, ...] | None
@@ -58,8 +58,8 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     argument: str
-    """What stands between the brackets: a parameter's number, a constant's where that is one; in
-    the proto the parameter's alone.
+    """The text between the brackets of a parameter (its number) or of a constant (its value, where
+    short); from a proto, the parameter's number alone.
     """
     root: bool
 
@@ -77,7 +77,7 @@ class Instruction:
 WITH_ARGUMENT: Final = ("parameter", "constant")
 
 NUMBER: Final = 20
-"""Characters of a number at most; a constant of many has more."""
+"""The most characters of a number; the text of a constant array is longer."""
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .* )?\{")
 _LINE: Final = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
@@ -89,7 +89,7 @@ _ARRAY: Final = re.compile(r"([a-z]\w*)\[([\d,<=?]*)\](?:\{([^}]*)\})?")
 
 
 class ReadableModule(Protocol):
-    """What is read of a module, from its text or its proto."""
+    """The parts of a module that its readers provide, from text or from a proto."""
 
     source: str
     name: str
@@ -117,11 +117,11 @@ class HloModule:
     donated: frozenset[int]
     """Parameters whose memory an output may take."""
     ranks: int
-    """Partitions that all run it, 0 where it has replicas, too, and where that is not said."""
+    """The partitions that run the module; 0 with replicas beside them, or where it is not said."""
     lines: Mapping[str, tuple[int, tuple[str, ...]]]
     """Computation -> number of its first line, lines."""
     _read: dict[str, tuple[Instruction, ...]] = field(default_factory=dict)
-    """Computation -> its instructions, read once: a loop calls its fusions in each turn."""
+    """Computation -> its instructions, parsed once: each turn of a loop asks for them again."""
 
     @property
     def asynchronous(self) -> bool:
@@ -131,7 +131,7 @@ class HloModule:
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
         """Return the instructions of a computation, in order.
 
-        Raises DocumentError for a computation that does not exist and for a line that is none.
+        Raises DocumentError for an unknown computation and for a line that is no instruction.
         """
         if computation not in self.lines:
             raise DocumentError(self.source, f"computation {computation[:80]!r}", "does not exist")
@@ -168,7 +168,7 @@ class HloModule:
 
 
 def _operands(argument: str) -> Iterator[str]:
-    """Yield the names of operands, with or without their shapes and signs before them."""
+    """Yield the names of operands, which may have a shape and a `%` before them."""
     if "%" in argument:
         yield from _NAME.findall(argument)
         return
@@ -179,7 +179,7 @@ def _operands(argument: str) -> Iterator[str]:
 
 
 def _closing(line: str, at: int) -> int:
-    """Return where the bracket closes that opened before `at`, or the end of the line."""
+    """Return the place of the bracket that closes the one before `at`, else the line's length."""
     depth = 1
     for found in _BRACKET.finditer(line, at):
         depth += 1 if found[0] == "(" else -1
@@ -189,9 +189,9 @@ def _closing(line: str, at: int) -> int:
 
 
 def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
-    """Return the shape that begins at a character, and where it ends.
+    """Return the shape that begins at character `at`, and the place behind its end.
 
-    Raises ValueError with what is wrong.
+    Raises ValueError with the rule that the text breaks.
     """
     found: dict[Index, Leaf] = {}
 
@@ -225,7 +225,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
 
 @lru_cache(maxsize=1 << 12)
 def _leaf(dtype: str, lengths: str, layout: str | None) -> Leaf:
-    """Return an array as the module spells it; most of its shapes come many times."""
+    """Return the leaf of an array as the module spells it; cached, as most shapes repeat."""
     dims = []
     for text in lengths.split(",") if lengths else ():
         digits = text.removeprefix("<=")

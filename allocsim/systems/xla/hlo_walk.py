@@ -4,24 +4,24 @@ Programs
     One for each way through the conditionals (`allocsim.programs.ways`). The condition and body of
     a loop run twice.
 Buffers
-    One for each value that XLA's dataflow defines, each time its instruction runs, at the offset of
-    the assignment; an allocation is an arena (`allocsim.systems.xla.hlo_assignment`).
-    Constants are `parameter` and lie apart. Tuples are tables of pointers: a `tuple` writes one, a
-    `get-tuple-element` reads it.
+    One for each value that XLA's dataflow defines, each time its instruction runs, at the offset
+    that the assignment gives; an allocation is an arena (`allocsim.systems.xla.hlo_assignment`).
+    Constants have the role `parameter` and lie apart. A tuple is a table of pointers: `tuple`
+    writes the table, `get-tuple-element` reads it.
 Instructions
-    `bitcast` is a view. The phis of loops and conditionals are `same`: XLA moves nothing at them,
-    so a phi whose side lies elsewhere has no slot here. Everything else is a kernel of its
-    instruction's name, which reads all arrays of its operands; `allocsim.systems.xla.hlo_in_place` says
-    what it may be given its result over.
-    What ends in `-start` runs on a stream of its own, until its `-done`. A collective says in its
-    `meta` where ranks meet (`allocsim.systems.xla.hlo_collectives`).
+    `bitcast` is a view. A phi of a loop or conditional is the op `same`: XLA copies nothing there,
+    so a phi whose incoming value lies in another slot is left without a slot. Every other
+    instruction is a kernel of its opcode, which reads all arrays of its operands;
+    `allocsim.systems.xla.hlo_in_place` lists the operands that its result may lie over.
+    An instruction `*-start` runs on a second stream until its `*-done`. The `meta` of a collective
+    lists the ranks that meet in it (`allocsim.systems.xla.hlo_collectives`).
 Parameters
-    The host writes them first. A parameter that no output may take (`input_output_alias`) is the
-    caller's: it is read-only, and read by the host at the end.
+    The host writes them first. A parameter whose memory no output may take (`input_output_alias`)
+    belongs to the caller: it is read-only, and the host reads it at the end.
 
-What this module does not see: the memory that a kernel takes for itself; inside fusions,
-reductions and other called kernels (thread-local memory); the order of several asynchronous
-streams; a colour's size beyond its allocations.
+What this module does not see: scratch memory of a kernel; the inside of fusions, reductions and
+other called kernels (thread-local memory); the order of several asynchronous streams; the size of
+a memory space (colour) beyond its allocations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,35 +45,35 @@ from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with
 from allocsim.systems.xla.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 
 MAX_OPS: Final = 1 << 22
-"""Of all programs of a dump."""
+"""The most ops of all programs of a dump."""
 
 MAX_DEPTH: Final = 64
-"""Computations called inside each other."""
+"""The most computations nested by calls."""
 
 CALLERS: Final = frozenset(("while", "conditional", "call"))
-"""Instructions whose computations run in line: they have no time of their own."""
+"""Instructions whose computations are put in line; the instruction itself has no time."""
 
 FORWARDS: Final = frozenset(("optimization-barrier", "opt-barrier", "add-dependency", "domain", "after-all"))
 """Instructions whose result is their first operand."""
 
 Held = Mapping[Index, int | None]
-"""What an instruction is: a value for each leaf of its shape, None where nothing holds it."""
+"""The result of an instruction: leaf of its shape -> value, None where no buffer holds the leaf."""
 
 
 def _sides(row: Instruction) -> tuple[str, ...]:
-    """Return the computations of a conditional, by alternative."""
+    """Return the computations of a conditional, one for each branch."""
     return row.called("branch_computations") or row.called("true_computation") + row.called("false_computation")
 
 
 def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
-    """Return every conditional there is once loops are unrolled."""
+    """Return the branches of each conditional, by where it stands once loops are unrolled."""
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(computation: str, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(module.source, computation[:80], "calls or conditionals are nested too deeply")
         rows = module.instructions(computation)
-        charge("instruction", len(rows) + 1)  # loops within loops are a power of turns
+        charge("instruction", len(rows) + 1)  # the copies of nested loops multiply
         for row in rows:
             if row.opcode == "conditional":
                 sides = _sides(row)
@@ -96,7 +96,7 @@ def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
 
 
 class _Walk:
-    """One way through a module while it is written down."""
+    """The state of writing down one way through a module."""
 
     def __init__(
         self, module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None
@@ -105,17 +105,17 @@ class _Walk:
         self.times: list[int] = [-1]
         """XLA's time of each event."""
         self.steps: list[int] = [0]
-        """Of each event, the op that is the next."""
+        """For each event, the number of the first op after it begins."""
         self.born: list[Born] = []
         self.layouts: dict[int, tuple[str, tuple[int, ...]]] = {}
         """Dtype and shape of each value."""
         self.count = 0
-        """Ops."""
+        """Ops written so far."""
         streams = ("main", "async") if module.asynchronous else ("main",)
         self.growing = Placing(module.name, assignment.arenas, streams=streams)
         self.read_rows: dict[str, tuple[Instruction, ...]] = {}
         self.lines: dict[str, Instruction] = {}
-        """Every instruction that was written down, by name; a module names each once."""
+        """Every instruction written so far, by name; names are unique in a module."""
         self.fusions: hlo_in_place.Fusions = {}
         self.said: list[str] = []
         self.call: tuple[str, ...] = ()
@@ -123,16 +123,16 @@ class _Walk:
         self.latest = -1
         """The last op on the main stream."""
         self.caller: list[int] = []
-        """Parameters that the caller keeps."""
+        """Values of the parameters that the caller keeps."""
         self.groups: dict[Parts, str] = {}
-        """The parts in which ranks meet -> what the group is called."""
+        """The parts of the ranks that meet in a collective -> the name of the group."""
         self.unread = False
-        """Whether there is a collective of which nothing says who meets in it."""
+        """Whether a collective's participating ranks could not be read."""
         self.started: dict[int, int] = {}
-        """Value -> the asynchronous op that is making it."""
+        """Value -> the asynchronous op that writes it."""
 
     def plan(self) -> Plan:
-        """Write the entry computation down."""
+        """Write the entry computation down; return its plan."""
         rows = self.rows(self.module.entry)
         given: dict[int, Held] = {}
         for row in rows:
@@ -156,8 +156,8 @@ class _Walk:
         return plan if live is None else with_sharing(plan, self.cut(live))
 
     def cut(self, live: LiveRanges) -> Bools:
-        """Return, for each buffer, whether its range ends as another value of its slot begins, in
-        whatever branch.
+        """Return, for each buffer, whether its live range ends at the time at which a value of the
+        same slot begins, in any branch.
         """
         known = self.assignment.values
         begins = {(known[key].arena, known[key].offset, span[0]) for key, span in live.ranges.items() if key in known}
@@ -171,12 +171,12 @@ class _Walk:
         )
 
     def happen(self, time: int) -> None:
-        """Begin an event."""
+        """Begin an event at one of XLA's times."""
         self.times.append(time)
         self.steps.append(self.count)
 
     def pass_on(self) -> None:
-        """Begin the event of values that are handed on."""
+        """Begin the event at which values pass the border of a loop or conditional."""
         self.happen(self.times[-1] + 1)
 
     def rows(self, computation: str) -> tuple[Instruction, ...]:
@@ -186,7 +186,7 @@ class _Walk:
         return self.read_rows[computation]
 
     def computation(self, name: str, given: Mapping[int, Held], where: Where, depth: int) -> Held:
-        """Write a computation down in line; return what its root is."""
+        """Write a computation down in line; return the values of its root."""
         if depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
             raise DocumentError(self.module.source, name[:80], "calls are nested too deeply")
         held: dict[str, Held] = {}
@@ -204,7 +204,7 @@ class _Walk:
     def instruction(
         self, row: Instruction, held: Mapping[str, Held], given: Mapping[int, Held], where: Where, depth: int
     ) -> Held:
-        """Write an instruction down; return what it is."""
+        """Write an instruction down; return its values."""
         if row.opcode == "parameter":
             return self.parameter(row, given)
         operands = [self.known(row, name, held) for name in row.operands]
@@ -230,7 +230,7 @@ class _Walk:
         return self.kernel(row, operands)
 
     def time_of(self, row: Instruction) -> int:
-        """Return when XLA runs an instruction, 0 where nobody says so."""
+        """Return XLA's time of an instruction, 0 where the dump has no live ranges."""
         if self.live is None:
             return 0
         if row.name not in self.live.time:
@@ -273,7 +273,7 @@ class _Walk:
         return made
 
     def table(self, row: Instruction, operands: list[Held]) -> Held:
-        """A tuple: the pointers of its operands in a table."""
+        """Write a tuple down: a table of pointers to its operands."""
         found: dict[Index, int | None] = {(): self.fresh(row, ())}
         for place, operand in enumerate(operands):
             found |= {(place, *index): value for index, value in operand.items()}
@@ -301,7 +301,7 @@ class _Walk:
         return {(): made}
 
     def kernel(self, row: Instruction, operands: list[Held]) -> Held:
-        """An op that reads arrays and writes what the assignment has for it."""
+        """Write a kernel down: it reads its operands' arrays and writes the assigned values."""
         read = [
             self.seen_as(value, row)
             for operand in operands
@@ -330,9 +330,9 @@ class _Walk:
         return made
 
     def seen_as(self, value: int, row: Instruction) -> int:
-        """Return an operand that lies where a result of the kernel will lie, as one of its layout:
-        a bitcast is no other place, and of equal layouts only it may be unknown whether one may lie
-        over the other.
+        """Return an operand as a view in a result's layout, where both have the same slot and size;
+        any other operand as it is. A bitcast changes the layout and not the slot, and where a
+        kernel's pairs are unknown, the judge leaves open only pairs of equal layout.
         """
         for index, leaf in row.shape.items():
             known, layout = self.assignment.values.get((row.name, index)), self.layouts[value]
@@ -345,7 +345,7 @@ class _Walk:
         return value
 
     def sent(self, index: Index, sources: list[int | None]) -> int | None:
-        """Return the operand that a leaf of a started op hands on: the source stands second."""
+        """Return the operand that leaf (1,) of a started op stands for, None for other leaves."""
         arrays = [value for value in sources if value is not None]
         return arrays[0] if index == (1,) and arrays else None
 
@@ -373,11 +373,11 @@ class _Walk:
         )
 
     def is_table(self, held: Held, index: Index) -> bool:
-        """Whether a leaf is the table of a tuple."""
+        """Return whether a leaf is the pointer table of a tuple."""
         return any(len(other) > len(index) and other[: len(index)] == index for other in held)
 
     def done(self, row: Instruction, operands: list[Held]) -> Held:
-        """The end of an asynchronous op: what it was making is there from now on."""
+        """Write the end of an asynchronous op down; from here on its results may be read."""
         start = operands[0] if operands else {}
         part = (0,) if row.opcode == "copy-done" else (1,) if any(index[:1] == (1,) for index in start) else ()
         found = {index[len(part) :]: value for index, value in start.items() if index[: len(part)] == part}
@@ -386,7 +386,7 @@ class _Walk:
         return {index: value for index, value in found.items() if index in row.shape} or found
 
     def loop(self, row: Instruction, operands: list[Held], where: Where, depth: int) -> Held:
-        """Condition and body, twice, and the condition once more."""
+        """Write a loop down: condition and body twice, then the condition once more."""
         condition, body = row.called("condition"), row.called("body")
         if len(condition) != 1 or len(body) != 1 or len(operands) != 1:
             raise DocumentError(self.module.source, row.name[:80], "is a loop without condition, body or operand")
@@ -418,15 +418,15 @@ class _Walk:
         self.said.append(f"{'/'.join(here)}={side}")
         if place + 1 >= len(operands):
             raise DocumentError(self.module.source, row.name[:80], f"has no operand for {side}")
-        self.pass_on()  # what the op before read last is not needed any more when the side is chosen
+        self.pass_on()  # values that the op before read last are dead when the branch is chosen
         self.emit("predicate", row.name, [value for value in operands[0].values() if value is not None], ())
         sides = _sides(row)
         left = self.inside(row, (sides[place],), {0: operands[place + 1]}, (*here, side), depth, row.name, side)
         return self.left_by(row, left)
 
     def left_by(self, row: Instruction, sides: Held) -> Held:
-        """Hand values on to the results of a loop or conditional. What follows comes after the
-        row, also where a computation that ran last stands before others in the sequence.
+        """Pass values on to the results of a loop or conditional. The time goes on from the
+        instruction's own, even where XLA's sequence lists the computation that ran last earlier.
         """
         found = self.phi(row, sides)
         if self.live is not None and row.name in self.live.time:
@@ -451,7 +451,7 @@ class _Walk:
         return result
 
     def phi(self, row: Instruction, sides: Held) -> Held:
-        """Hand values on to the phis of an instruction, all at once; other leaves stay."""
+        """Pass values on to the phis of an instruction, in one op; other leaves stay."""
         self.pass_on()
         found: dict[Index, int | None] = {}
         given, made = [], []
@@ -471,8 +471,8 @@ class _Walk:
         return found
 
     def told_ranks(self, row: Instruction) -> Mapping[str, Any]:
-        """Return what the op of an instruction says of where ranks meet in it
-        (`allocsim.programs.rank_meetings`), and keep the group.
+        """Return the `meta` of a collective's op: the group of ranks that meet in it
+        (`allocsim.programs.rank_meetings`). Adds a new group to `groups`.
         """
         met = meeting_of(row, self.module.ranks)
         if met is None:
@@ -495,7 +495,7 @@ class _Walk:
         told: Mapping[str, Any] | None = None,
         **op: Any,
     ) -> int:
-        """Add an op where the walk stands; `told` stands in its `meta`, too."""
+        """Add an op and return its step; `told` is added to its `meta`."""
         meta = {**op_meta(self.call, name if self.suffix else None), **(told or {})}
         waits = [*after, *([self.latest] if stream and self.latest >= 0 else ())]
         at = self.growing.builder.op(
@@ -512,8 +512,8 @@ def _braced(index: Index) -> str:
 
 
 def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of a leaf as it lies in memory, slowest dimension first; bytes where
-    it is no plain array of that size.
+    """Return dtype and shape of a leaf as it lies in memory, slowest dimension first; `nbytes`
+    elements of u8 where the leaf is no dense array of `nbytes`.
     """
     if leaf.dims is not None and leaf.kind in DTYPES and not leaf.tiled:
         dtype = DTYPES[leaf.kind]
@@ -527,9 +527,9 @@ def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
 def plan_of_way(
     module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None = None
 ) -> Plan:
-    """Return one way through a module with the slots of its values, and what XLA believes of them.
+    """Return the plan of one way through a module; XLA's live ranges, where given, are its belief.
 
-    Raises DocumentError with the instruction, ModelError for what is no program. O(ops).
+    Raises DocumentError with the instruction, ModelError where the ops make no program. O(ops).
     """
     return _Walk(module, assignment, taken, live).plan()
 

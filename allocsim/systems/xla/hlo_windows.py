@@ -1,17 +1,17 @@
-"""What a fusion reads through a slice of the array whose part it updates, in place.
+"""Whether a fusion that updates a part of an array may read a slice of that array in place.
 
 A loop fusion that ends in a `dynamic-update-slice` is emitted as a loop over the update alone,
-where the result may lie over the array (XLA `CanBeEmittedFusedDynamicUpdateSliceInPlace`). Element
-k of the update is computed and then written, so a slice of the same array is read while a part of
-it is overwritten:
+where the result may lie over the array (XLA `CanBeEmittedFusedDynamicUpdateSliceInPlace`). Turn
+k of the loop computes element k of the update and then writes it. So a slice of the same array is
+read while a part of the array is overwritten:
 
-| the elements that are read | |
+| which elements are read | |
 |---|---|
-| none that is written, or each by the turn that writes it | safe |
+| none that is written, or each in the turn that writes it | safe |
 | some after the turn that writes them, in the order of the loop | unsafe: openxla/xla#49176 |
-| some before that turn only | right in this order, and nobody says that it is the order |
+| some only before the turn that writes them | unknown: right in this order, which XLA does not promise |
 
-What this module does not see: uses of the array that lead elsewhere (`hlo_in_place`).
+What this module does not see: other uses of the array in the fusion (`hlo_in_place`).
 """
 
 import re
@@ -27,7 +27,7 @@ from allocsim.systems.xla.hlo_text import Instruction, Leaf
 SAFE, UNSAFE, UNKNOWN = 0, 1, 2
 
 MOST: Final = 1 << 22
-"""Elements of an array that are looked at one by one."""
+"""The most elements of an array that are examined one by one."""
 
 _LIMITS: Final = re.compile(r"\[(\d{1,18}):(\d{1,18})(?::(\d{1,18}))?\]")
 
@@ -38,10 +38,10 @@ def read_through(
     by_name: Mapping[str, Instruction],
     same: frozenset[str],
 ) -> int:
-    """Return whether an array may lie under the result of a fusion that reads it through the slice
-    `row`: `SAFE`, `UNSAFE` or `UNKNOWN`.
+    """Return `SAFE`, `UNSAFE` or `UNKNOWN`: whether the result of a fusion may lie over an array
+    that the fusion reads through the slice `row`.
 
-    `same` are ops that make element k of element k. O(elements) in time and memory.
+    `same` has the ops whose element k is made of element k. O(elements) in time and memory.
     """
     line = row
     while line.opcode != "dynamic-update-slice":
@@ -61,7 +61,7 @@ def read_through(
 
 
 def _turns(places: Int64s, chosen: Int64s) -> Int64s:
-    """Return which turn each of the chosen elements has; each is in one."""
+    """Return the turn (the index in `places`) of each chosen element; each is in `places` once."""
     order = np.argsort(places)
     turns: Int64s = order[np.searchsorted(places, chosen, sorter=order)]
     return turns
@@ -76,7 +76,7 @@ def _array(name: str, by_name: Mapping[str, Instruction]) -> tuple[int, ...] | N
 
 
 def _sliced(row: Instruction, by_name: Mapping[str, Instruction]) -> Int64s | None:
-    """Return the places of the elements that a slice reads, in the order of its own."""
+    """Return the places in the operand of the elements that a slice reads, in the slice's order."""
     shape = _array(row.operands[0], by_name) if row.operands else None
     limits = _LIMITS.findall(row.attributes.partition("slice={")[2].partition("}")[0])
     if shape is None or len(limits) != len(shape) or any(step == "0" for _, _, step in limits):

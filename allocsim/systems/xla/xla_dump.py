@@ -1,13 +1,13 @@
-"""XLA: a dump (`--xla_dump_to=FOLDER`), of each module `*after_optimizations.txt` and
-`*buffer-assignment.txt` (`--xla_dump_hlo_as_text`), or `*after_optimizations.hlo.pb`, which has
+"""Dumps of XLA (`--xla_dump_to=FOLDER`). Of each module a dump has `*after_optimizations.txt` and
+`*buffer-assignment.txt` (`--xla_dump_hlo_as_text`), or `*after_optimizations.hlo.pb`, which holds
 both (`--xla_dump_hlo_as_proto`).
 
-Time: the module is scheduled, so the lines of a computation are the steps, called computations in
-line. XLA's live ranges (`*live-range.txt`, where it is there) are the belief:
-`allocsim.systems.xla.hlo_live_range`. What becomes of instructions:
-`allocsim.systems.xla.hlo_walk`.
+Time: the module is scheduled, so the lines of a computation are the steps; a called computation is
+put in line. Where the dump has XLA's live ranges (`*live-range.txt`), they are the belief
+(`allocsim.systems.xla.hlo_live_range`). `allocsim.systems.xla.hlo_walk` says how an instruction
+becomes ops.
 
-What this module does not see: modules of which the dump has one of the two texts and no proto.
+What this module does not see: a module with one of the two texts and no proto in the dump.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,15 +32,15 @@ SCHEDULED: Final = "after_optimizations.txt"
 PROTO: Final = "after_optimizations.hlo.pb"
 
 MAX_BYTES: Final = 1 << 29
-"""Of one file of a dump."""
+"""The most bytes of one file of a dump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What a dump has of a module."""
+    """The files of one module in a dump."""
 
     module: Path
-    """Its text, or an HloProto, which has the assignment too."""
+    """The module's text, or an HloProto, which holds the assignment too."""
     assigned: Path | None
     live: Path
 
@@ -51,14 +51,14 @@ def looks_like(head: bytes) -> bool:
 
 
 def looks_like_folder(folder: Path) -> bool:
-    """Return whether a folder is a dump."""
+    """Return whether a folder is a dump of XLA."""
     return any(True for _ in _modules(folder)) or any(folder.glob(f"*{ASSIGNED}"))
 
 
 @metered
 def loads(data: bytes, source: str) -> Document:
-    """Return the document of one module, from an HloProto or from either of its two texts; the
-    other lies beside it.
+    """Return the document of one module, from an HloProto or from one of its two texts; the
+    other text is read from the same folder.
     """
     path = Path(source)
     if hlo_proto.looks_like(data):
@@ -71,7 +71,7 @@ def loads(data: bytes, source: str) -> Document:
 
 
 def load_folder(folder: Path) -> Document:
-    """Return the modules of a dump, one program and plan for each way through each.
+    """Return the document of a dump: a program and plan for each way through each module.
 
     Raises DocumentError with file, line and rule. O(size of the files x ways).
     """
@@ -81,13 +81,13 @@ def load_folder(folder: Path) -> Document:
 
 
 def _nbytes(modules: Sequence[Files]) -> int:
-    """Return the bytes of all files of some modules."""
+    """Return the total size in bytes of the modules' files."""
     paths = {path for files in modules for path in (files.module, files.assigned, files.live) if path is not None}
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _modules(folder: Path) -> Iterator[Files]:
-    """Yield what there is of each module, by name: texts before protos."""
+    """Yield the files of each module, in order of the names: texts before protos."""
     told = set()
     for assigned in sorted(folder.glob(f"*{ASSIGNED}")):
         stem = assigned.name.removesuffix(ASSIGNED)
