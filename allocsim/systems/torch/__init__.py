@@ -1,18 +1,18 @@
-"""PyTorch: programs recorded while they run (`record`), files read, and TorchInductor's planner,
-asked.
+"""PyTorch: a recorder of running programs (`record`), readers of its files, and TorchInductor's
+planner, asked live.
 
 | module | what it holds |
 |---|---|
-| `eager_recording`, `device_streams`, `operators` | a recording: each op, each stream, what an op touches |
-| `process_groups`, `pending_collectives` | which ranks meet in a collective, and when it is waited for |
-| `ledger` | what was recorded, as a program with the addresses that it got |
-| `peak_lines` | where the peak of a recording comes from |
+| `eager_recording`, `device_streams`, `operators` | a recording: the ops, their streams, the memory they read and write |
+| `process_groups`, `pending_collectives` | which ranks meet in a collective, and when the program waits for it |
+| `ledger` | the recorded calls, as a program and a plan with the addresses of the run |
+| `peak_lines` | which buffers make the peak of a recording |
 | `inductor` | the wrapper that TorchInductor generates, read as text |
-| `cpp_wrapper` | that wrapper in C++, rewritten into the one in Python |
-| `torch_snapshot` | a snapshot of the caching allocator |
-| `ask_inductor` | TorchInductor's planner, asked in the interpreter that has it |
+| `cpp_wrapper` | the same wrapper in C++, rewritten into the one in Python |
+| `torch_snapshot` | a memory snapshot of the caching allocator |
+| `ask_inductor` | TorchInductor's planner, run in the interpreter that has it |
 
-torch itself is imported when a recording begins, and by nothing else that is imported here.
+Importing these modules does not import torch (`ask_inductor` does); a recording imports it.
 """
 
 from allocsim.systems.torch.eager_recording import EagerRecording, record

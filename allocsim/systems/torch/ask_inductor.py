@@ -1,11 +1,11 @@
-"""TorchInductor's pools (`torch._inductor.codegen.memory_planning.AllocationPools`, what
-`config.memory_planning` turns on), asked in the order in which buffers begin; a device for each
-arena, and the pools of a device one after another.
+"""TorchInductor's pools (`torch._inductor.codegen.memory_planning.AllocationPools`, turned on by
+`config.memory_planning`), asked for each buffer in the order in which lifetimes begin. An arena of
+the question is a device; the pools of a device are laid one after another.
 
-Buffers that the host reads later are outputs, which get pools of their own. It aligns to 64 bytes.
+Pinned buffers are outputs, which get pools of their own. Offsets are multiples of 64 bytes.
 
-What this module does not see: sizes that only the run decides, and the reuse by size that is on
-where this planner is off (docs/plans.md, TorchInductor).
+What this module does not see: sizes that are known only at run time, and the reuse by equal size
+that TorchInductor does while this planner is off (docs/plans.md, TorchInductor).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ALIGNMENT = 64
 
 
 def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
-    """Return the offsets of allocations, behind the pools that come before theirs."""
+    """Return the offset of each buffer in bytes, in its device's pools laid end to end."""
     pools = AllocationPools()
     blocks = [Allocation(_node(row), LiveRange(row.start, row.stop), row.nbytes, row.nbytes) for row in buffers]
     for number in sorted(range(len(blocks)), key=lambda n: (buffers[n].start, n)):
@@ -35,7 +35,7 @@ def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
 
 
 def _node(row: AskedBuffer) -> SimpleNamespace:
-    """Return what an allocation asks of a buffer of the graph."""
+    """Return a stand-in for the graph node that an allocation asks for size, device and name."""
     layout = SimpleNamespace(size=(row.nbytes,))
     device = torch.device("cuda", row.arena)
     return SimpleNamespace(get_layout=lambda: layout, get_device=lambda: device, get_name=lambda: str(row.index))

@@ -1,8 +1,8 @@
-"""TorchInductor's wrapper in C++: what `aoti_compile_and_package` puts into a `.pt2`
-(`*.wrapper.cpp`), or what `cpp_wrapper` writes into the wrapper in Python.
+"""TorchInductor's wrapper in C++: the text that `aoti_compile_and_package` puts into a `.pt2`
+(`*.wrapper.cpp`), or that `cpp_wrapper` writes into the wrapper in Python.
 
-It is the program of the wrapper in Python in other words, so it is rewritten into those, a line for
-a line, and read by `allocsim.systems.torch.inductor`: a refusal names the line of the C++ text.
+It is the same program as the wrapper in Python. So each line is rewritten into Python, and
+`allocsim.systems.torch.inductor` reads the result: an error names the line of the C++ text.
 
 | C++ | becomes |
 |---|---|
@@ -16,11 +16,11 @@ a line, and read by `allocsim.systems.torch.inductor`: a refusal names the line 
 | `aoti_torch_cpu_sort_stable(buf0, .., &buf2_handle, &buf3_handle)` | `made_37 = torch.ops.aten.sort_stable(buf0, ..)`, of line 37, and `buf2 = made_37[0]` |
 | `output_handles[0] = buf1.release();` | a part of `return` |
 
-Sizes of inputs are those that the wrapper asserts (of a package) or its `get_args` makes, and of
-constants those that its constructor tells. What is none of these lines is refused.
+The sizes of inputs come from the wrapper's assertions (in a package) or from its `get_args`, those
+of constants from its constructor. Any other line is refused.
 
-What this module does not see: folded constants (`_const_run_impl`), and what
-`allocsim.systems.torch.inductor` does not.
+What this module does not see: folded constants (`_const_run_impl`), and whatever
+`allocsim.systems.torch.inductor` does not see.
 """
 
 import re
@@ -35,7 +35,7 @@ from allocsim.model import Document
 from allocsim.systems.torch import inductor
 
 PACKAGE: Final = b"PK\x03\x04"
-"""How a zip archive begins."""
+"""The first bytes of a zip archive."""
 
 DTYPE: Final = "cached_torch_dtype_"
 
@@ -43,13 +43,13 @@ _MADE: Final = {
     "aoti_torch_empty_strided": ("empty_strided", (1, 2, 3)),
     "aoti_torch__alloc_from_pool": ("alloc_from_pool", (0, 1, 2, 4, 5)),
 }
-"""What makes a tensor -> that in Python, and which arguments it takes; the last is a handle."""
+"""C++ allocation -> Python function, and which arguments it takes; the last one is a handle."""
 
 BRACKETS: Final = 200
-"""In one statement, at most."""
+"""The most brackets in one statement."""
 
 WRAPPER: Final = ".wrapper.cpp"
-"""How the name of the text ends in a package."""
+"""The ending of the text's name in a package."""
 
 _ENTRY: Final = re.compile(r"void (?:AOTInductorModel::run_impl|inductor_entry_impl)\(")
 _KERNEL: Final = re.compile(r'extern "C"\s+void\s+(\w+)(\([^()]*\));')
@@ -84,18 +84,18 @@ SKIPPED: Final = re.compile(
     r"inputs\.clear\(\)|AtenTensorHandle \w+$|py::gil_scoped_release|"
     r"if \(_check_aoti_runtime_check_inputs_env\(\)\)|assert_size_stride\(|\}|(?:\w+_t|bool|double|float) var_\d+ = [\w.+-]+$"
 )
-"""Statements that touch no tensor: declarations, names for handles, what is checked."""
+"""Statements that touch no tensor: declarations, names for handles, checks."""
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is such a text, or a package with one."""
+    """Return whether a file that begins with `head` is a wrapper in C++ or a package."""
     text = b"torch/csrc/inductor/aoti_include/" in head or b"torch/csrc/inductor/cpp_wrapper/" in head
     return text or (head.startswith(PACKAGE) and b"aotinductor/" in head)
 
 
 @metered
 def loads(data: bytes, source: str = "wrapper") -> Document:
-    """Return program and plan of a wrapper in C++, or of the one in a package.
+    """Return program and plan of a wrapper in C++, or of the wrapper in a package.
 
     Raises DocumentError with line and rule. O(size of the text).
     """
@@ -108,21 +108,21 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
 
 
 class _Rewritten:
-    """A wrapper in C++ while its lines become those of one in Python."""
+    """The state of rewriting a wrapper in C++ into Python, line by line."""
 
     def __init__(self, lines: list[str], source: str) -> None:
         self.lines, self.source = lines, source
         self.sizes: dict[str, str] = {}
-        """Name of a list of sizes -> that, as a tuple in Python."""
+        """Name of a list of sizes -> the list as a tuple in Python."""
         self.inputs: dict[tuple[bool, int], str] = {}
-        """Whether it is a constant, and its number -> name."""
+        """(whether an input is a constant, its number) -> its name."""
         self.handles: dict[str, str] = {}
-        """Handle -> what makes its tensor, until that has a name."""
+        """Handle -> the Python that makes its tensor, until the tensor has a name."""
         self.results: list[str] = []
         self.at = 0
 
     def text(self) -> str:
-        """Return the wrapper in Python, each statement on the line that it had."""
+        """Return the wrapper in Python; each statement keeps its line number."""
         lines = self.lines
         begins = next((at for at, line in enumerate(lines) if _ENTRY.match(line)), len(lines))
         opened = next((at for at in range(begins, len(lines)) if lines[at].rstrip().endswith("{")), len(lines))
@@ -143,7 +143,7 @@ class _Rewritten:
         return "\n".join(rows)
 
     def statement(self, text: str) -> str:
-        """Return what a statement is in Python, "" for what touches no tensor."""
+        """Return a statement in Python, "" for one that touches no tensor."""
         text = re.sub(r"std::array<[^<>]*>", "", text.strip())
         if text.count("(") > BRACKETS:
             raise self.refuse(text)
@@ -171,7 +171,7 @@ class _Rewritten:
         return ""
 
     def call(self, name: str, parts: list[str]) -> str:
-        """Return an allocation, a tensor of a pool, or a kernel."""
+        """Return a call in Python: an allocation, a tensor of a pool, or a kernel."""
         if name in _MADE:
             made, places = _MADE[name]
             if len(parts) <= places[-1] + 1:
@@ -206,7 +206,7 @@ class _Rewritten:
             return f"[{', '.join(map(self.word, filter(None, _parts(found[1]))))}]"
         if found := _NUMBER.match(text):
             return found[1]
-        if re.match(r'&var_\d+$|"\w*"$', text):  # a number or a word, which may be left out
+        if re.match(r'&var_\d+$|"\w*"$', text):  # numbers and words are no tensors
             return "None"
         if text.startswith(DTYPE):
             return f"torch.{text.removeprefix(DTYPE)}"
@@ -219,7 +219,7 @@ class _Rewritten:
 
 
 def _told(text: str) -> Iterator[str]:
-    """Yield, in Python, the kernels that are declared, and the sizes of inputs and constants."""
+    """Yield, in Python, the declarations of kernels and the sizes of inputs and constants."""
     yield "import torch._inductor.async_compile"
     for name, parameters in _KERNEL.findall(text):
         declared = f"void kernel{' '.join(parameters.split())}"
@@ -247,7 +247,7 @@ def _tuple(text: str) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the arguments of a call, split at commas that stand in no brackets."""
+    """Return the arguments of a call, split at the commas outside of inner brackets."""
     parts, depth, begin = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "({[") - (letter in ")}]")

@@ -1,24 +1,23 @@
-"""Streams and events while PyTorch runs: on which stream an operator runs, and what torch tells of
-waits. The only place here that reads `torch.cuda`.
+"""Streams and events while PyTorch runs: on which stream an operator runs, and which waits torch
+reports. In this package no other module reads `torch.cuda`.
 
-`CudaStreams` says where the current stream of a device is. `Listening` hears what torch says of
-events and synchronisations (`torch.cuda._gpu_trace`, the same words that torch's own sanitizer
-reads, torch/cuda/_sanitizer.py) and passes it on to a ledger's order:
+`CudaStreams` names the current stream of a device. `Listening` registers torch's callbacks for
+events and synchronisations (`torch.cuda._gpu_trace`, which torch's own sanitizer uses too,
+torch/cuda/_sanitizer.py) and passes them on to the ledger's `order`:
 
-| torch says | what becomes of it |
+| torch reports | what the order records |
 |---|---|
-| an event was recorded on a stream | a mark on what the stream was given so far |
+| an event was recorded on a stream | a mark behind the ops that the stream was given so far |
 | a stream waits for an event | its next op comes after the mark; `wait_stream` is both |
-| an event, a stream or the device was synchronised | the host knows it to be done |
-| an event was made or deleted | its number says nothing any more |
+| an event, a stream or the device was synchronised | the host comes after it |
+| an event was made or deleted | the mark of its number is dropped |
 
-A stream has the number of its `cudaStream_t`; number 0, the default stream, is one for each device.
-An event that was recorded before the recording began orders nothing that was recorded.
+A stream has the number of its `cudaStream_t`; each device has a default stream of number 0.
+An event that was recorded before the recording began orders no recorded op.
 
-What this module does not see: polls (`Event.query`), which synchronise nothing; that the legacy
-default stream waits for streams which are not `cudaStreamNonBlocking` (those of torch are);
-collectives that wait by other means; captured graphs. A synchronised device is taken as all of
-them.
+What this module does not see: polls (`Event.query`), which order nothing; the waits of the legacy
+default stream for streams that are not `cudaStreamNonBlocking` (torch's are); collectives that wait
+by other means; captured graphs. A synchronisation of one device is recorded as one of all devices.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -33,19 +32,19 @@ if TYPE_CHECKING:
 
 
 class DeviceStreams(Protocol):
-    """What a recording asks of devices that have streams."""
+    """The questions of a recording to devices that have streams."""
 
     def current(self, device: "torch.device") -> Hashable:
-        """Return the stream on which operators on a device run by now; `HOST` where it has none."""
+        """Return the current stream of a device, `HOST` for a device without streams."""
 
     def named(self, stream: "torch.Stream") -> Hashable:
-        """Return the name of a stream that the program names."""
+        """Return the name of a stream that the program passed to torch."""
 
     def numbered(self, number: int) -> Hashable:
-        """Return the name of a stream that torch tells by its number."""
+        """Return the name of a stream that torch reports by its number."""
 
     def gave_back(self, device: "torch.device") -> bool:
-        """Return whether the allocator gave memory back to a device since it was last asked."""
+        """Return whether the allocator has returned memory to a device since the last call."""
 
 
 class CudaStreams:
@@ -58,7 +57,7 @@ class CudaStreams:
         self._given_back = {device: self._count(device) for device in devices}
 
     def current(self, device: "torch.device") -> Hashable:
-        """Return the number of the current stream, `HOST` for what is no CUDA device."""
+        """Return the name of the current stream, `HOST` for a device that is no CUDA device."""
         import torch  # noqa: PLC0415 - optional
 
         if device.type != "cuda":
@@ -66,7 +65,7 @@ class CudaStreams:
         return _name(torch.cuda.current_stream(device).cuda_stream, device.index)
 
     def named(self, stream: "torch.Stream") -> Hashable:
-        """Return the number of a stream."""
+        """Return the name of a stream."""
         import torch  # noqa: PLC0415 - optional
 
         same = torch.cuda.Stream(
@@ -75,14 +74,14 @@ class CudaStreams:
         return _name(same.cuda_stream, stream.device_index)
 
     def numbered(self, number: int) -> Hashable:
-        """Return what a number names while torch tells of it: the device is the current one."""
+        """Return the name of the stream with this number on the current device."""
         import torch  # noqa: PLC0415 - optional
 
         return number or _name(0, torch.cuda.current_device())
 
     def gave_back(self, device: "torch.device") -> bool:
-        """Return whether memory went back by `cudaFree`, which waits for the whole device; what is
-        no CUDA device has no such call.
+        """Return whether the allocator has called `cudaFree`, which waits for the whole device,
+        since the last call; False for a device that is no CUDA device.
         """
         if device.type != "cuda":
             return False
@@ -102,7 +101,7 @@ def _name(number: int, device: int | None) -> Hashable:
 
 
 class Listening:
-    """Torch's words on events, passed on to an order from `begin` to `end`."""
+    """Passes torch's callbacks about events on to an order, from `begin` to `end`."""
 
     def __init__(self, order: HostOrder, streams: DeviceStreams) -> None:
         def stream(number: int) -> int:
@@ -119,7 +118,7 @@ class Listening:
         }
 
     def begin(self) -> None:
-        """Hear from now on. Raises AllocsimError where this torch does not tell all of it."""
+        """Register the callbacks. Raises AllocsimError where this torch lacks one of them."""
         import torch  # noqa: PLC0415 - optional
 
         registries = list(self._registries())
@@ -128,7 +127,7 @@ class Listening:
             registry.add_callback(heard)
 
     def end(self) -> None:
-        """Hear no more."""
+        """Remove the callbacks."""
         for registry, heard in self._registries():
             registry.callback_list.remove(heard)
 

@@ -5,46 +5,45 @@
         loss.backward()
         optimizer.step()
     r.document                      # program, belief and plan: what `allocsim check` judges
-    print(*r.lines(), sep=chr(10))  # peak, bound, who is alive and why
+    print(*r.lines(), sep=chr(10))  # peak, lower bound, the buffers alive at the peak and why
 
-A dispatch mode sees each operator below autograd: forward, backward and optimizer alike. Schemas
-say what is written, storages say where things lie (`data_ptr`, `nbytes`), a weak reference to each
-says when it is given back. `allocsim.systems.torch.ledger` makes a document of it.
+A dispatch mode sees each operator below autograd: forward, backward and optimizer alike. The schema
+of an operator gives the operands that it writes. A tensor's storage gives address and size
+(`data_ptr`, `nbytes`); a weak reference to the storage shows when it is freed.
+`allocsim.systems.torch.ledger` makes a document of these calls.
 
-Time: operators in the order in which the host calls them. On a CUDA device each runs on the stream
-that is current when it is called, and waits for what events, `wait_stream` and synchronisation say
-(`allocsim.systems.torch.device_streams`); the host is a stream of its own. So memory that went back
-and was taken on another stream, or while another stream used it, is found to race where nothing
-orders the two. A copy between host and device is over when the call returns, unless it is
-`non_blocking` and the host's side is pinned; a scalar of the host is read in the call. What a
-backward pass made and then uses on another stream is taken as told to the allocator: autograd does
-that for gradients, without an operator, and not for what the forward pass saved. Tried on tensors
-of the CPU with stream numbers given and torch's callbacks fired, and with lists of calls; never on
-a GPU, and no copy between host and device or between devices. On other accelerators the host's
-order stands for all.
+Time: operators in the order in which the host calls them. On a CUDA device an operator runs on the
+current stream and waits as events, `wait_stream` and synchronisations order it
+(`allocsim.systems.torch.device_streams`); the host is a stream of its own. So a race is found where
+memory is freed and taken again on another stream, or while another stream uses it, without a wait
+between the two. A copy between host and device is done when the call returns, unless it is
+`non_blocking` and the host's tensor is pinned; a scalar of the host is read during the call. Where
+a backward pass uses one of its own tensors on another stream, `record_stream` is assumed: autograd
+calls it for gradients, without an operator, but not for tensors that the forward pass saved. Tested
+with CPU tensors, given stream numbers and fired callbacks of torch; never on a GPU, and with no
+copy between host and device or between devices. On other accelerators the host's order is used.
 
-In place. An operator that the schema says writes an operand is a mutation, as the caller wrote it,
-and may lie exactly on that operand. Other operands may lie exactly on a result where the operator
-is tagged pointwise, and not where it reads them often (`operators.READ_OFTEN`); of the others
-nobody knows, and an exact alias is let pass and counted.
+In place. An operator whose schema marks an operand as written is a mutation, and its result may lie
+exactly on that operand. Another operand may lie exactly on a result if the operator is tagged
+pointwise, and may not if it is in `operators.READ_OFTEN`. Of any other operator the pairs are
+unknown: the judge lets an exact alias pass and counts it.
 
-The host's own writes. Memory of the host that an operator gave out unwritten (`empty`) is marked in
-its first bytes: where the mark is gone when it is first read, the host wrote it by itself; where it
-is there, nobody did.
+The host's own writes. Host memory that an operator allocates without writing it (`empty`) gets a
+mark in its first bytes. If the mark is gone at the first read, the host wrote the memory outside of
+any operator; if it is there, the memory is unwritten.
 
-Ranks. A collective of `torch.distributed` says in its `meta` where ranks meet, and the program how
-many there are and their groups, so that `allocsim join` makes one document of the recordings of all
-ranks. One that goes on behind its caller (`async_op=True`) runs on a stream of its group until the
-caller waits for it; what C++ calls, as DDP's reducer does, is taken as done where it is called
+Ranks. A collective of `torch.distributed` names its group of ranks in its `meta`, and the program
+lists ranks and groups, so `allocsim join` can make one document of the recordings of all ranks. An
+asynchronous collective (`async_op=True`) runs on a stream of its group until the caller waits for
+it; one that C++ calls, as DDP's reducer does, is recorded as done where it is called
 (`allocsim.systems.torch.pending_collectives`).
 
-What this module does not see: memory that kernels take while they run; tensors without a storage
-(sparse, fake, meta), of which `unseen` counts the operands; what the host reads through `.numpy()`;
-tensors that no operator touched; writes that a schema does not mark (the running statistics of
-`native_batch_norm` in training); a storage that was resized away and back to where it lay; that
-tensors over several live pieces of one NumPy array share it (they are told as overlapping).
-Compiled regions (`torch.compile`) do not run under a dispatch mode; read their wrappers
-(docs/plans.md).
+What this module does not see: scratch memory of kernels; tensors without a storage (sparse, fake,
+meta; `unseen` counts such operands); the host's reads through `.numpy()`; tensors that no operator
+touches; writes that a schema does not mark (the running statistics of `native_batch_norm` in
+training); a storage that was resized and came back to its old address; that tensors over several
+live pieces of one NumPy array share it (they are recorded as overlapping buffers). Compiled regions
+(`torch.compile`) do not run under a dispatch mode; read their wrappers (docs/plans.md).
 """
 
 import ctypes
@@ -84,10 +83,10 @@ if TYPE_CHECKING:
     import torch
 
 _FRAMES: Final = 60
-"""Frames of a call that are looked through for the caller's own line."""
+"""The most frames that are searched for the caller's own line."""
 
 _MARK: Final = 4096
-"""Bytes at the beginning of new memory of the host that are marked."""
+"""Bytes that are marked at the beginning of unwritten host memory."""
 
 _MARKED: Final = 0xA5
 
@@ -105,14 +104,14 @@ class EagerRecording:
         lines: bool = True,
         streams: DeviceStreams | None = None,
     ) -> None:
-        """Begin nothing yet; `with` does.
+        """Prepare a recording; `with` starts it.
 
         Args:
-            named: a module, or tensors by name, whose memory and gradients get these names.
-            name: of the program.
-            lines: whether each op remembers the caller's line, `file.py:12 function`, in its meta.
-            streams: what says on which stream operators run; None for those of CUDA, if there is
-                any.
+            named: a module, or tensors by name, whose buffers and gradients get these names.
+            name: the name of the program.
+            lines: whether the meta of each op has the caller's line, `file.py:12 function`.
+            streams: answers on which stream an operator runs; None for CUDA's streams where there
+                is a CUDA device.
         """
         self._named: dict[str, Any] = dict(_tensors(named))
         self._ledger = Ledger(name)
@@ -122,26 +121,26 @@ class EagerRecording:
         self._listening: Listening | None = None
         self._watched: dict[object, weakref.ref[Any]] = {}
         self._thread = get_ident()
-        """That of the operator before."""
+        """The thread that called the operator before."""
         self._returned: deque[int] = deque()
-        """Storages that other threads gave back, which the ledger has not heard of yet."""
+        """Keys of storages that other threads freed, which the ledger does not know of yet."""
         self._gradients: set[int] = set()
-        """Blocks that a backward pass made."""
+        """Numbers of the blocks that a backward pass allocated."""
         self._pending = PendingCollectives(self._ledger, self._current)
         self._groups: dict[str, tuple[tuple[int, ...], ...]] = {}
-        """The groups in which ranks met."""
+        """Name of a group -> the ranks that met in its collectives."""
         self._uneven = False
-        """Whether ranks met in an operator to which not all bring as much."""
+        """Whether there was a collective in which ranks bring different sizes."""
         self._marked: dict[int, tuple[int, int]] = {}
-        """Blocks of the host's memory that no operator wrote yet -> address and bytes of a mark."""
+        """Number of an unwritten host block -> address and size in bytes of its mark."""
         self._document: Document | None = None
         self._words: dict[Any, str] = {}
-        """torch's dtype -> the document's; empty where that has none, and bytes are recorded."""
+        """torch's dtype -> the document's, "" where it has none: its elements become bytes."""
         self.unseen = 0
-        """Operands and results that have no storage."""
+        """How many operands and results had no storage."""
 
     def __enter__(self) -> Self:
-        """Begin to record. Raises AllocsimError where torch is missing, or a second time."""
+        """Start recording. Raises AllocsimError without torch, and on a second start."""
         if self._mode is not None or self._document is not None:
             raise AllocsimError("a recording records once; make another")
         self._mode = _mode(self)
@@ -158,7 +157,7 @@ class EagerRecording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop recording; after an exception too, up to which the document goes."""
+        """Stop recording. After an exception the document ends with the last operator before it."""
         mode, self._mode = self._mode, None
         mode.__exit__(kind, error, trace)
         if self._listening is not None:
@@ -172,14 +171,14 @@ class EagerRecording:
 
     @property
     def document(self) -> Document:
-        """Program, belief and plan. Raises AllocsimError before the recording has ended."""
+        """Program, belief and plan of the run. Raises AllocsimError while it is being recorded."""
         if self._document is None:
             raise AllocsimError("the recording has not ended")
         return self._document
 
     def lines(self, most: int = 12) -> list[str]:
-        """Return the peak, the bound, who is alive at the peak and why, and what other plans and
-        orders need, in lines of text. O(ops^2) at worst for the order; `most` rows.
+        """Return lines of text: the peak, the lower bound, at most `most` buffers alive at the peak
+        and why, and the peaks of other plans and orders. O(ops^2) at worst for the order.
         """
         from allocsim.systems.torch.peak_lines import lines_of  # noqa: PLC0415 - planners are not needed to record
 
@@ -188,7 +187,7 @@ class EagerRecording:
     # --- one operator
 
     def _dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator and write it down."""
+        """Run an operator and record it."""
         import torch  # noqa: PLC0415 - optional
 
         self._thread = get_ident()
@@ -199,14 +198,14 @@ class EagerRecording:
         self._go_to(given)
         if name in NO_ACCESS or torch.Tag.inplace_view in func.tags:
             result = func(*args, **kwargs)
-            for tensor in given:  # where they lie now
+            for tensor in given:  # where their storages lie now
                 if self._key(tensor) in self._ledger.alive:
                     self._block(tensor, name)
             if name == "record_stream":
                 self._lend(given, args[1] if len(args) > 1 else kwargs["s"])
             return result
         for tensor in given:
-            self._block(tensor, name)  # all of them first: a block may grow by what is met
+            self._block(tensor, name)  # all of them first: a block may grow when another is met
         reads, written = self._accesses(name, schema, args, kwargs)
         met = meeting_of(schema, args, kwargs)
         result = func(*args, **kwargs)
@@ -217,8 +216,8 @@ class EagerRecording:
         if name == WAIT:
             self._pending.waited_for(self._alive(given))
         if not written and not fresh and name not in LOOKING and name not in COLLECTIVES:
-            return result  # a view: whoever reads it will say what it reads
-        writes = [  # where they lie now: `out=` may have been resized
+            return result  # a view: the operator that reads it records the read
+        writes = [  # where their storages lie now: `out=` may have been resized
             (touched, position) for tensor, position in written if (touched := self._touched(tensor, name)) is not None
         ]
         if crossing and name not in COPYING:
@@ -242,7 +241,7 @@ class EagerRecording:
     def _accesses(
         self, name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[tuple[Touched, int]], "list[tuple[torch.Tensor, int]]"]:
-        """Return what an operator reads, and the tensors that it writes, each with its position."""
+        """Return an operator's reads and the tensors that it writes, each with its position."""
         reads: list[tuple[Touched, int]] = []
         written: list[tuple[torch.Tensor, int]] = []
         for position, (argument, tensor) in enumerate(() if name == BARRIER else _operands(schema, args, kwargs)):
@@ -267,7 +266,7 @@ class EagerRecording:
         *,
         pointwise: bool,
     ) -> None:
-        """Add an operator to the ledger; one by which the host looks at elements is its read."""
+        """Add an operator to the ledger; an operator of `LOOKING` becomes a read by the host."""
         line = _line() if self._lines else ""
         meta = {**({"at": line} if line else {}), **self._met(met)} or None
         operands = [self._ledger.read(block, part) for (block, part), _ in reads]
@@ -280,8 +279,8 @@ class EagerRecording:
         self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
 
     def _met(self, met: GroupMeeting | None) -> dict[str, Any]:
-        """Return what an operator says of where ranks meet in it
-        (`allocsim.programs.rank_meetings`), and keep the group.
+        """Return the `meta` of a collective's op: the name of its group
+        (`allocsim.programs.rank_meetings`). Keeps the group for the program's `meta`.
         """
         if met is None:
             return {}
@@ -290,8 +289,8 @@ class EagerRecording:
         return {"collective": met.group}
 
     def _made(self, fresh: "list[torch.Tensor]", name: str) -> list[Touched]:
-        """Return what an operator made, a block for each new storage; where several results share
-        one, the whole of it.
+        """Return an operator's new results: a block for each new storage, with the result's part
+        of it, or the whole block where several results share it.
         """
         found: dict[int, list[Touched]] = {}
         for tensor in fresh:
@@ -316,8 +315,8 @@ class EagerRecording:
     # --- memory that the host writes by itself
 
     def _mark(self, fresh: "list[torch.Tensor]") -> None:
-        """Fill the first bytes of the host's memory that nobody wrote yet: where they are gone when
-        it is read, the host has written it, by `.numpy()` or as DDP's reducer does.
+        """Mark the first bytes of unwritten host memory. If the mark is gone when the memory is
+        read, the host has written it, by `.numpy()` or from C++ as DDP's reducer does.
         """
         for tensor in fresh:
             block = self._ledger.alive.get(self._key(tensor))
@@ -327,8 +326,8 @@ class EagerRecording:
                 self._marked[block.index] = block.address, nbytes
 
     def _look(self, block: Block) -> None:
-        """Note a write of the host where a block that no operator wrote is read, and has none of
-        its mark any more.
+        """Record a write of the host, where an operator reads a block that no operator wrote and
+        whose mark has changed.
         """
         address, nbytes = self._marked.get(block.index, (0, 0))
         if nbytes and (block.written or ctypes.string_at(address, nbytes) != bytes([_MARKED]) * nbytes):
@@ -339,8 +338,8 @@ class EagerRecording:
     # --- streams
 
     def _go_to(self, tensors: "list[torch.Tensor]") -> list[Hashable]:
-        """Set the stream of what is written down from now on; return all streams that an operator
-        on these tensors touches, where they are several.
+        """Set the stream of the calls recorded next, from the devices of an operator's tensors;
+        return all streams of these devices if there are several, else nothing.
         """
         if self._streams is None:
             return []
@@ -354,7 +353,7 @@ class EagerRecording:
         return HOST if self._streams is None or device is None else self._streams.current(device)
 
     def _lend(self, tensors: "list[torch.Tensor]", stream: "torch.Stream") -> None:
-        """Note that the allocator was told of a use on another stream."""
+        """Record that the program told the allocator of a use on another stream."""
         if self._streams is not None:
             for tensor in tensors:
                 block = self._block(tensor, "record_stream")
@@ -364,7 +363,7 @@ class EagerRecording:
     def _read_in_the_call(
         self, reads: list[tuple[Touched, int]], given: "list[torch.Tensor]"
     ) -> list[tuple[Touched, int]]:
-        """Let the host read its operands of what runs on a device; return the others."""
+        """Record that the host reads the host's operands of a device op; return the other reads."""
         assert self._streams is not None
         own = {at for at, tensor in enumerate(given) if self._streams.current(tensor.device) == HOST}
         stream, self._ledger.stream = self._ledger.stream, HOST
@@ -383,10 +382,10 @@ class EagerRecording:
         *,
         goes_on: bool | None,
     ) -> Iterator[None]:
-        """Write an operator down in the order that torch gives it beside what events say.
+        """Record an operator with the order that torch itself ensures, beside events.
 
-        `carried` are the tensors of which the host's may be in use while a device runs, `goes_on`
-        is `_goes_on`.
+        `carried` are the operator's tensors; a device may still use those of the host after the
+        call. `goes_on` is the answer of `_goes_on`.
         """
         ledger, order = self._ledger, self._ledger.order
         if self._streams is None or ledger.stream == HOST:
@@ -409,15 +408,15 @@ class EagerRecording:
     # --- tensors and storages
 
     def _alive(self, tensors: "list[torch.Tensor]") -> Iterator[Block]:
-        """Yield the blocks that these tensors lie in, of those that are known."""
+        """Yield the blocks in the ledger that these tensors lie in."""
         found = (self._ledger.alive.get(self._key(tensor)) for tensor in tensors)
         return (block for block in found if block is not None)
 
     def _key(self, tensor: "torch.Tensor") -> int | None:
-        """Return what tells a storage from others, None for a tensor that has none."""
+        """Return the key of a tensor's storage, None for a tensor without one."""
         try:
             storage = tensor.untyped_storage()
-            if "meta" in (tensor.device.type, storage.device.type):  # the second: a fake one
+            if "meta" in (tensor.device.type, storage.device.type):  # a fake tensor: its storage alone
                 return None
             storage.data_ptr()
             key: int = storage._cdata  # noqa: SLF001 - as above
@@ -426,7 +425,7 @@ class EagerRecording:
         return key
 
     def _touched(self, tensor: "torch.Tensor", name: str) -> Touched | None:
-        """Return block and part of an operand."""
+        """Return an operand's block and part of it; None, counted in `unseen`, without storage."""
         block = self._block(tensor, name)
         if block is None:
             self.unseen += 1
@@ -450,7 +449,7 @@ class EagerRecording:
         return block
 
     def _settle(self, device: str, storage: "torch.UntypedStorage", name: str) -> None:
-        """Move each live block on whose bytes a storage lies now, if its own lies elsewhere."""
+        """Move each block on whose bytes a storage lies now, if its own storage has moved."""
         ranges = [storage]
         stale: dict[Any, Any] = {storage._cdata: storage}  # noqa: SLF001 - as above
         while ranges:
@@ -465,9 +464,9 @@ class EagerRecording:
             self._moved(key, its, device, name)
 
     def _moved(self, key: int, storage: "torch.UntypedStorage", device: str, name: str) -> Block:
-        """Return the block of a storage that was resized: as many bytes as both have came along.
+        """Return the new block of a resized storage, with the old block's bytes copied into it.
 
-        Where it lies over its old bytes it was given back in between, and nothing came along.
+        A storage that lies over its old bytes was freed in between, and no byte was copied.
         """
         ledger, nbytes, address = self._ledger, storage.nbytes(), storage.data_ptr()
         old = ledger.alive[key]
@@ -479,7 +478,7 @@ class EagerRecording:
         known = old.latest is not None
         operand = ledger.read(old, both) if known else 0
         block = ledger.give(key, device, address, nbytes, f"{name} {ledger.step}")
-        if known:  # what nobody wrote is no content
+        if known:  # unwritten bytes are no content
             ledger.call("resize", [operand], [(block, both)], in_place=None)
         ledger.end(old)
         return block
@@ -492,18 +491,18 @@ class EagerRecording:
                 return
             if get_ident() == self._thread:
                 ledger.free(key)
-            else:  # a thread of gloo, which had the last hold of it
+            else:  # a thread of gloo, which held the last reference
                 self._returned.append(key)
 
         watched[key] = weakref.ref(storage, gone)
 
     def _take_back(self) -> None:
-        """Tell the ledger of what other threads gave back."""
+        """Pass the storages that other threads freed on to the ledger."""
         while self._returned:
             self._ledger.free(self._returned.popleft())
 
     def _part(self, tensor: "torch.Tensor", block: Block) -> Extent:
-        """Return the elements of a tensor in its block."""
+        """Return the elements of a tensor in its block; bytes where elements may overlap."""
         size = tensor.element_size()
         dtype = self._words.get(tensor.dtype)
         if dtype is None:
@@ -519,7 +518,7 @@ class EagerRecording:
         return Extent(dtype, shape, strides, offset)
 
     def _names(self) -> dict[int, str]:
-        """Return names by block: those of the tensors given, and of their gradients."""
+        """Return block number -> name, for the tensors of `named` and their gradients."""
         names: dict[int, str] = {}
         for name, tensor in self._named.items():
             for label, found in ((name, tensor), (f"{name}.grad", tensor.grad if tensor.is_leaf else None)):
@@ -537,12 +536,12 @@ def record(
     lines: bool = True,
     streams: DeviceStreams | None = None,
 ) -> EagerRecording:
-    """Return a recording (`EagerRecording`); the program runs as it always does, only slower."""
+    """Return a recording (`EagerRecording`). The program computes the same results, slower."""
     return EagerRecording(named, name=name, lines=lines, streams=streams)
 
 
 def _mode(recording: EagerRecording) -> Any:
-    """Return a dispatch mode that tells a recording each operator."""
+    """Return a dispatch mode that passes each operator to a recording."""
     try:
         from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - optional
     except ImportError as error:
@@ -551,14 +550,14 @@ def _mode(recording: EagerRecording) -> Any:
     class Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is optional
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-                return NotImplemented  # a wrapper, such as DTensor: what it does to its parts comes here
+                return NotImplemented  # a wrapper, such as DTensor: the operators on its parts come here
             return recording._dispatched(func, args, kwargs or {})  # noqa: SLF001 - its own mode
 
     return Mode()
 
 
 def _tensors(named: Any) -> Iterator[tuple[str, Any]]:
-    """Yield names and tensors of a module or a mapping."""
+    """Yield (name, tensor) of a module or a mapping."""
     if named is None:
         return
     if isinstance(named, Mapping):
@@ -592,12 +591,12 @@ def _leaves(given: Any) -> "Iterator[torch.Tensor]":
 def _in_backward() -> bool:
     import torch  # noqa: PLC0415 - optional
 
-    return bool(torch._C._current_graph_task_id() >= 0)  # noqa: SLF001 - nothing else says so
+    return bool(torch._C._current_graph_task_id() >= 0)  # noqa: SLF001 - torch has no public call
 
 
 def _is_written(argument: Any, name: str) -> bool:
-    """Return whether an operator writes an argument: by its schema, or by the table of those whose
-    schemas do not say it.
+    """Return whether an operator writes an argument: by its schema, or by `UNMARKED` where the
+    schema does not say it.
     """
     if argument.alias_info is not None:
         return bool(argument.alias_info.is_write)
@@ -605,15 +604,15 @@ def _is_written(argument: Any, name: str) -> bool:
 
 
 def _is_filled(argument: Any, name: str) -> bool:
-    """Return whether an operator overwrites all of an argument that it writes, and reads none."""
+    """Return whether an operator overwrites all of an argument and reads none of it."""
     if argument.alias_info is not None:
         return bool(argument.is_out) or name in OVERWRITING
     return argument.name != "tensors" or name in RECEIVED
 
 
 def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
-    """Return whether the call may return before a device has done it, though the host's memory
-    takes part; None where the host waits for every such operator.
+    """Return whether the call may return before the device has finished with the host's memory;
+    None for an operator of `LOOKING`, for which the host always waits.
     """
     if name in LOOKING:
         return None
@@ -628,9 +627,9 @@ def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def _own_parts(
     reads: list[tuple[Touched, int]], writes: list[tuple[Touched, int]], met: GroupMeeting
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the pairs (operand, result) of which one is the part of this rank in the other: a
-    collective may be given what it gathers in its place, and leave what it scatters there. Source:
-    NCCL's guide, "In-place Operations".
+    """Yield the in-place pairs (operand, result) of a collective: one of the two is this rank's
+    part of the other, as NCCL allows for a gather's operand and a scatter's result. Source: NCCL's
+    guide, "In-place Operations".
     """
     for result, ((block, written), _) in enumerate(writes):
         for operand, ((other, read), _) in enumerate(reads):
@@ -642,7 +641,7 @@ def _own_parts(
 
 
 def _nbytes(part: Extent) -> int:
-    """Return the bytes of dense elements."""
+    """Return the size in bytes of a part whose elements are dense."""
     return dense_nbytes(part.shape, int(WIDTHS[dtype_code("dtype", part.dtype)]))
 
 
@@ -650,7 +649,7 @@ def _pairs(
     name: str, reads: list[tuple[Touched, int]], writes: list[tuple[Touched, int]], *, pointwise: bool
 ) -> list[Pair] | None:
     """Return the pairs (operand, result) that may lie on each other exactly; None where an operand
-    lies exactly on a result and nobody knows.
+    lies exactly on a result and it is unknown whether it may.
     """
     often = READ_OFTEN.get(name.rstrip("_"))
     pairs: list[Pair] = []
@@ -666,7 +665,7 @@ def _pairs(
 
 
 def _left(block: Block, storage: "torch.UntypedStorage") -> bool:
-    """Return whether a storage lies beyond its block by now, or has no byte of it any more."""
+    """Return whether a storage now lies partly outside its recorded block, or has become empty."""
     address, nbytes = int(storage.data_ptr()), int(storage.nbytes())
     if not nbytes:
         return block.nbytes > 0
@@ -674,7 +673,7 @@ def _left(block: Block, storage: "torch.UntypedStorage") -> bool:
 
 
 def _laps(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether elements may share bytes; True also where only a closer look would tell."""
+    """Return whether elements may share bytes. The test is conservative: True may be wrong."""
     reach = size
     for stride, length in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride < reach:
@@ -684,7 +683,7 @@ def _laps(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
 
 
 def _line() -> str:
-    """Return `file.py:12 function` of the innermost frame that is not the library's."""
+    """Return `file.py:12 function` of the innermost frame outside torch and this package."""
     import torch  # noqa: PLC0415 - optional
 
     library = (_HERE + os.sep, os.path.dirname(torch.__file__) + os.sep, "<")  # noqa: PTH120 - as above

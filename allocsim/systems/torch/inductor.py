@@ -2,32 +2,33 @@
 cache), read as text and never run.
 
 Time: the statements of `call` in order, after one `host.write` of the inputs and before one
-`host.read` of what it returns.
+`host.read` of the tensors that it returns.
 
-What becomes of it. `empty_strided_*` is memory of its own; what `alloc_from_pool` makes lies where
-it says in such memory (`memory_planning`), which is nothing else. `new = old; del old  # reuse`,
-with or without `reinterpret_tensor`, is a new buffer in the slot of the old: the reuse is the
-plan's. `reinterpret_tensor` without a `del` is a view; one of memory that nobody wrote yet is a
-part of it, and what a kernel both makes parts of and reads (a concatenation) it reads afterwards:
-of that, only the parts that other kernels made are operands. A kernel's arguments are told by the
-names in its source: `in_ptr` is read, `out_ptr` written, `in_out_ptr` both, declared in place:
-`exact`, or `bytes` where reuses gave it another shape of as many elements of its dtype, since the
-kernel stores each element where it loaded it; of another dtype or number nothing. One name that is
-given both as `in_ptr` and as `out_ptr` is what the program changes (an input): its old content is
-read before, which the scheduler saw to and the kernel's text is not asked about. Of
-`extern_kernels` `out` is written and the rest read, none of it in place; an operator of aten whose
-name ends in `_` changes its first operand. What either gives without `out` is memory that it
-allocates: `assert_size_stride` says how large it is, and its dtype, which is not in the text, is
-taken to be that of the first operand. A second write to a name is a mutation of its buffer. Inputs
-have an arena of their own, since their memory is taken too; `get_args` says their sizes. Of inputs
-that share a storage it does not say where in it they lie: they are read as if each had memory of
-its own, and a wrapper that writes over one of them, or takes its place, is refused.
+Memory. `empty_strided_*` is an allocation of its own. `alloc_from_pool` places a tensor at an
+offset in such an allocation (`memory_planning`), which then is a pool and no tensor. `new = old;
+del old  # reuse`, with or without `reinterpret_tensor`, is a new buffer in the slot of the old:
+this reuse is the plan. `reinterpret_tensor` without a `del` is a view, or of unwritten memory a
+part. A kernel that both writes parts of a tensor and reads it whole (a concatenation) reads it
+after the writes: of its parts, only those of other kernels are operands.
 
-The text has no addresses: what `del` gives back to the caching allocator, and who gets it next, is
-not in it, so each allocation has a place of its own and the peak is the sum of all.
+Kernels. The parameter names of a generated kernel give the accesses: `in_ptr` is read, `out_ptr`
+written, `in_out_ptr` both, as a declared pair. The pair is `exact`; it is `bytes` if reuses gave
+the tensor another shape with as many elements of its dtype, since the kernel stores each element
+where it loaded it; otherwise there is no pair. A name that is passed both as `in_ptr` and `out_ptr`
+is an input that the program changes: the old content is taken as read before the write, since the
+scheduler ensures it. An extern kernel writes `out` and reads the rest, none of it in place; an
+operator of aten whose name ends in `_` writes its first operand. Without `out` either allocates its
+result: `assert_size_stride` gives the size, and its dtype, which is not in the text, is taken from
+the first operand. A second write to a name is a mutation of its buffer. Inputs have an arena of
+their own, as their memory is reused too; `get_args` gives their sizes. Of inputs that share a
+storage, the text has no offsets: each is read as if in memory of its own, and a wrapper that writes
+over one or reuses its memory is refused.
 
-What this module does not see: sizes that only the run decides, operators whose result may lie in
-their operand or that nobody knows, and whatever else is no statement of this list; it refuses them.
+The text has no addresses, and does not say which allocation gets the memory that a `del` returns to
+the caching allocator. So each allocation has a slot of its own, and the peak is the sum of all.
+
+What this module does not see: sizes known only at run time, operators whose result may lie in their
+operand, unknown operators, and any other statement. It refuses all of these.
 """
 
 import ast
@@ -50,7 +51,7 @@ from allocsim.systems.torch.operators import NO_ACCESS, NOT_NEW
 MAX_STATEMENTS: Final = 1 << 20
 
 ALIGNMENT: Final = 64
-"""Of allocations, so that they stand apart; the text says nothing of it."""
+"""Bytes between the starts of allocations; a choice, as the text names no alignment."""
 
 SKIPPED: Final = frozenset(
     ("assert_size_stride", "assert_size_stride_grouped", "assert_alignment", "clear", "get_raw_stream", "set_device")
@@ -58,7 +59,7 @@ SKIPPED: Final = frozenset(
 """Calls that touch no tensor."""
 
 _GIVEN: Final = frozenset(("rand_strided", "as_strided"))
-"""Calls that make an input in `get_args`: alone, or one of several over a storage."""
+"""Calls that make an input in `get_args`: by itself, or over a storage that others share."""
 
 _LIBRARY: Final = re.compile(r"(?:(?:torch\.ops\.)?aten|extern_kernels)\.(\w+?)(_?)(?:\.\w+)?$")
 """An operator of a library, and whether it changes its first operand."""
@@ -67,7 +68,7 @@ _KERNEL: Final = re.compile(r"(?:void\s+kernel|def\s+triton_\w+)\(([^)]*)\)")
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is such a wrapper."""
+    """Return whether a file that begins with `head` is a wrapper of TorchInductor."""
     return b"torch._inductor.async_compile" in head
 
 
@@ -90,7 +91,7 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
 
 
 def _parameter(text: str) -> str:
-    """Return the name of `at::Half* in_ptr0` or `XBLOCK : tl.constexpr`."""
+    """Return the name in a parameter such as `at::Half* in_ptr0` or `XBLOCK : tl.constexpr`."""
     return re.split(r"[\s*]+", re.sub(r"\s*(?<!:):(?!:).*", "", text.strip()))[-1]
 
 
@@ -100,7 +101,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _whole(row: ast.expr) -> str:
-    """Return `buf1` of itself and of `buf1[0]`."""
+    """Return `buf1` for both `buf1` and `buf1[0]`."""
     return ast.unparse(row.value if isinstance(row, ast.Subscript) else row)
 
 
@@ -109,18 +110,18 @@ Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 def _as_it_lies(layout: Layout) -> Layout:
-    """Return a layout with its slowest dimension first: the same bytes, dense where they are."""
+    """Return a layout with its dimensions in order of falling strides; the bytes are the same."""
     dtype, shape, strides = layout
     order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
     return dtype, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
 
 
 Written = list[tuple[str, int | None, str]]
-"""Names that a kernel writes, each with the operand that it writes over, and how it may."""
+"""(name, position of the operand that it may lie over, strength of the pair), for each write."""
 
 
 class _Wrapper:
-    """A wrapper while its statements are written down."""
+    """The state of writing a wrapper's statements down as ops."""
 
     def __init__(self, tree: ast.AST, source: str) -> None:
         self.source = source
@@ -129,37 +130,37 @@ class _Wrapper:
         self.kernels: dict[str, list[str]] = {}
         """Kernel -> the names of its parameters."""
         self.given: dict[str, ast.Call] = {}
-        """Input -> how `get_args` makes it."""
+        """Input -> the call by which `get_args` makes it."""
         self.asserted: dict[str, list[ast.expr]] = {}
-        """Name -> what `assert_size_stride` says of it."""
+        """Name -> the shape and strides that `assert_size_stride` asserts."""
         self.parts: dict[str, dict[str, str]] = {}
-        """Name of what a kernel gives -> result -> the name that it gets, "" where it gets two."""
+        """Name of a tuple of results -> result -> the name it is assigned to, "" if to two."""
         self.several: set[str] = set()
-        """Those of kernels that are written down."""
+        """Names of the results of kernels that allocate them, as far as written down."""
         for row in ast.walk(tree):
             if isinstance(row, ast.Call) and _called(row) == "assert_size_stride" and len(row.args) >= 3:
                 self.asserted[ast.unparse(row.args[0])] = row.args[1:3]
             elif isinstance(row, ast.Assign):
                 self.told(ast.unparse(row.targets[0]), row.value)
         self.ends = [0, 0]
-        """Of each arena."""
+        """The bytes taken in each arena."""
         self.slot: dict[str, Slot] = {}
         self.layout: dict[str, Layout] = {}
         self.now: dict[str, int] = {}
-        """Name -> the value it is now; a name without is memory that nobody wrote yet."""
+        """Name -> its latest value; a name without one is unwritten memory."""
         self.before: dict[str, int] = {}
-        """Name that took another's place, and is not written yet -> the value that lies there."""
+        """Unwritten name that reuses another's slot -> the value that lies there."""
         self.lies: dict[str, Layout] = {}
         """Name in `before` -> the layout in which that value was written."""
         self.room: dict[str, tuple[int, int]] = {}
-        """Name -> the buffer that it lies in, and where in it (bytes), once there is one."""
+        """Name -> its buffer and the offset in it in bytes, once there is a buffer."""
         self.filled: set[int] = set()
-        """Buffers of which something was written."""
+        """Buffers of which at least a part was written."""
         self.shared: set[str] = set()
         """Inputs that share a storage with others, and views of them."""
 
     def told(self, name: str, value: ast.expr) -> None:
-        """Keep what an assignment anywhere says: a kernel, an input, a result among several."""
+        """Note an assignment: the source of a kernel, an input, or one of several results."""
         if isinstance(value, ast.Subscript | ast.Name):
             parts, part = self.parts.setdefault(_whole(value), {}), ast.unparse(value)
             parts[part] = "" if part in parts else name
@@ -172,7 +173,7 @@ class _Wrapper:
             self.given[name] = value
 
     def plan(self, call: ast.FunctionDef) -> Any:
-        """Write the function down."""
+        """Write the function `call` down; return its plan."""
         count = 0
         rows = list(reversed(call.body))
         while rows:
@@ -198,7 +199,7 @@ class _Wrapper:
         return refusal(self.source, row, rule)
 
     def assign(self, row: ast.Assign, rows: list[ast.stmt]) -> None:
-        """Inputs, allocations, reuses and views."""
+        """Write an assignment down: of inputs, an allocation, a reuse or a view."""
         target, value = row.targets[0], row.value
         if isinstance(value, ast.Name) and value.id == "args":
             for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
@@ -217,7 +218,7 @@ class _Wrapper:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
 
     def assign_call(self, row: ast.Assign, name: str, value: ast.Call, deleted: AbstractSet[str]) -> None:
-        """Allocations, tensors of a pool, and views."""
+        """Write the assignment of a call down: an allocation, a pool's tensor, a view, a kernel."""
         called = _called(value)
         if called.startswith("empty_strided"):
             self.layout[name] = self.described(row, value)
@@ -234,7 +235,7 @@ class _Wrapper:
             self.by_itself(row, name, value)
 
     def by_itself(self, row: ast.AST, name: str, call: ast.Call) -> None:
-        """A kernel of a library that allocates what it gives."""
+        """Write a kernel of a library down that allocates its results."""
         library = _LIBRARY.match(ast.unparse(call.func))
         given_out = any(word.arg == "out" for word in call.keywords)
         if library is None or library[2] or library[1] in NOT_NEW or "__" in library[1] or given_out:
@@ -251,7 +252,7 @@ class _Wrapper:
         self.write_down(row, library[1], self.held(read), [(one, None, "") for one in names])
 
     def tensors(self, row: ast.AST, call: ast.Call) -> Iterator[str]:
-        """Yield the tensors that a kernel of a library is given, those in lists too, but `out`."""
+        """Yield the tensors among a library kernel's arguments, also those in lists, less `out`."""
         parts = [*call.args, *(word.value for word in call.keywords if word.arg != "out")]
         while parts:
             part = parts.pop(0)
@@ -265,7 +266,7 @@ class _Wrapper:
                 raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
 
     def from_pool(self, row: ast.AST, name: str, call: ast.Call) -> None:
-        """Place a tensor in a pool: pool, offset (bytes), dtype, shape and strides (elements)."""
+        """Place a tensor in a pool; the call has pool, offset in bytes, dtype, shape, strides."""
         known = len(call.args) == 5 and isinstance(call.args[0], ast.Name) and call.args[0].id in self.slot
         offset = self.numbers(row, call.args[1]) if known else ()
         if len(offset) != 1:
@@ -287,7 +288,7 @@ class _Wrapper:
         self.growing.builder.op(HOST_WRITE, (), (self.now[target.id],), name=target.id)
 
     def given_layout(self, row: ast.AST, call: ast.Call) -> Layout:
-        """Return the layout of an input; its dtype is that of the storage where it shares one."""
+        """Return the layout of an input; over a shared storage it has the storage's dtype."""
         if _called(call) == "rand_strided":
             return self.described(row, call)
         storage = self.given.get(call.args[0].id) if call.args and isinstance(call.args[0], ast.Name) else None
@@ -299,18 +300,18 @@ class _Wrapper:
         return self.described(row, storage)[0], shape, strides
 
     def place(self, name: str, arena: int) -> Slot:
-        """Return the next slot of an arena."""
+        """Return a slot behind all earlier ones of an arena, and take its bytes."""
         offset = self.ends[arena]
         self.ends[arena] += -(-self.nbytes(name) // ALIGNMENT) * ALIGNMENT
         return arena, offset
 
     def refuse_shared(self, row: ast.AST, name: str, *, taken: bool) -> None:
-        """Refuse to take or write what lies nobody knows where in a storage that others share."""
+        """Raise DocumentError if an input at an unknown offset of a shared storage is taken."""
         if taken and name in self.shared:
             raise self.refuse(row, f"writes over {name}, and nothing says where in its storage that input lies")
 
     def take(self, name: str, old: str, layout: Any, *, reuse: bool, offset: int = 0) -> None:
-        """Let a name be another's memory: anew, or as a view of what lies there."""
+        """Give a name the memory of `old`: for a new buffer (`reuse`), or as a view."""
         self.slot[name], self.layout[name] = self.slot[old], layout
         if old in self.shared:
             self.shared.add(name)
@@ -333,13 +334,13 @@ class _Wrapper:
         return int(WIDTHS[dtype_code(name, self.layout[name][0])]) // 8 or 1
 
     def inside(self, name: str) -> int:
-        """Return a new value of a name in its room."""
+        """Return a new value of a name, in its buffer."""
         (dtype, shape, strides), width = _as_it_lies(self.layout[name]), self.width(name)
         buffer, offset = self.room[name]
         return self.growing.value(name, buffer, dtype, shape, strides=[s * width for s in strides], offset=offset)
 
     def call(self, row: ast.AST, call: ast.Call) -> None:
-        """A kernel: who reads and who writes."""
+        """Write a kernel down, with the tensors that it reads and writes."""
         name = _called(call)
         if name in SKIPPED:
             return
@@ -351,7 +352,7 @@ class _Wrapper:
         self.write_down(row, name, read, written)
 
     def by_parameters(self, row: ast.AST, call: ast.Call, name: str) -> tuple[list[int], Written]:
-        """Return what a generated kernel reads and writes, by the names of its parameters."""
+        """Return a generated kernel's reads and writes, by the names of its parameters."""
         read, written, at = list[int](), Written(), dict[str, int]()
         words = [
             (self.argument(row, part), word)
@@ -377,7 +378,7 @@ class _Wrapper:
         return read, written
 
     def by_out(self, row: ast.AST, call: ast.Call) -> tuple[list[int], Written]:
-        """Return what a kernel of a library reads and writes: `out` is written, the rest read."""
+        """Return a library kernel's reads and writes: `out` is written, the rest read."""
         out = next((word.value for word in call.keywords if word.arg == "out"), None)
         given, library = list(self.tensors(row, call)), _LIBRARY.match(ast.unparse(call.func))
         if out is not None:
@@ -387,15 +388,15 @@ class _Wrapper:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
         read, at = self.held(given), None if self.old(given[0]) is None else 0
         for other in [other for other in self.now if self.room[other][0] == self.room.get(given[0], (-1, 0))[0]]:
-            del self.now[other]  # what shares its memory is not what it was
+            del self.now[other]  # the values of names that share its memory are overwritten
         return read, [(given[0], at, "exact")]
 
     def held(self, names: list[str]) -> list[int]:
-        """Return what lies under names, but for memory that nobody wrote."""
+        """Return the values of names, without those of unwritten memory."""
         return [value for name in names if (value := self.old(name)) is not None]
 
     def write_down(self, row: ast.AST, name: str, read: list[int], written: Written) -> None:
-        """Add the op of a kernel; what it writes is what these names are from now on."""
+        """Add the op of a kernel; its results are the new values of the names that it writes."""
         pairs = [(at, place, how) for place, (_, at, how) in enumerate(written) if at is not None and how]
         for tensor, *_ in written:
             self.refuse_shared(row, tensor, taken=True)
@@ -407,32 +408,32 @@ class _Wrapper:
             self.lies.pop(tensor, None)
 
     def strength(self, name: str) -> str:
-        """Return how a kernel may write a name over what lies there, "" for not at all."""
+        """Return the strength of the pair of a name and the value it lies over, "" for no pair."""
         new, old = self.layout[name], self.lies.get(name, self.layout[name])
         if new == old:
             return "exact"
         return "bytes" if new[0] == old[0] and prod(new[1]) == prod(old[1]) else ""
 
     def old(self, name: str) -> int | None:
-        """Return what lies under a name, None where nobody wrote it."""
+        """Return the value that lies in a name's memory, None where it is unwritten."""
         if name not in self.now and self.room.get(name, (-1, 0))[0] in self.filled:
             self.now[name] = self.inside(name)
         return self.now.get(name, self.before.get(name))
 
     def is_made_by(self, name: str, made_here: AbstractSet[str]) -> bool:
-        """Return whether a kernel makes parts of what it reads by this name, which nobody wrote as
-        a whole: it reads them after it wrote them.
+        """Return whether a kernel reads by this name a tensor that was never written whole, and of
+        which the kernel itself writes parts: it reads them after its writes.
         """
         home = self.room.get(name, (-1, 0))[0]
         return name not in self.now and any(self.room.get(other, (-2, 0))[0] == home for other in made_here)
 
     def other_parts(self, name: str, made_here: AbstractSet[str]) -> list[int]:
-        """Return the parts that were written before a kernel that makes the others."""
+        """Return the values of a tensor's parts that earlier kernels wrote."""
         home = self.room[name][0]
         return [value for part, value in self.now.items() if self.room[part][0] == home and part not in made_here]
 
     def written(self, name: str) -> int:
-        """Return the value of a write: in a new buffer the first time, then in that buffer."""
+        """Return a new value for a write to a name; the first write adds the name's buffer."""
         if name not in self.room:
             return self.fresh(name)
         self.filled.add(self.room[name][0])
@@ -454,7 +455,7 @@ class _Wrapper:
         return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1) * (width // 8)
 
     def argument(self, row: ast.AST, part: ast.AST) -> str:
-        """Return the name of a tensor; a view in an argument gets one of its own."""
+        """Return the name of a tensor in an argument; a view there gets a name of its own."""
         if isinstance(part, ast.Name) and part.id in self.slot:
             return part.id
         if isinstance(part, ast.Call) and _called(part) == "reinterpret_tensor":
@@ -465,7 +466,7 @@ class _Wrapper:
         raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
 
     def reinterpreted(self, row: ast.AST, call: ast.Call) -> tuple[str, Layout, int]:
-        """Return what a `reinterpret_tensor` is of, its layout and offset (elements)."""
+        """Return a `reinterpret_tensor`'s operand, layout, and offset in elements."""
         if len(call.args) != 4:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor that is known")
         old = self.argument(row, call.args[0])
@@ -486,7 +487,7 @@ class _Wrapper:
         return dtypes[0], shape, strides
 
     def numbers(self, row: ast.AST, part: ast.AST) -> tuple[int, ...]:
-        """Return whole numbers that are written out."""
+        """Return the whole numbers of a literal tuple or number."""
         try:
             found = ast.literal_eval(part)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -503,7 +504,7 @@ class _Wrapper:
 
 
 def _deleted_behind(row: ast.stmt, rows: list[ast.stmt]) -> set[str]:
-    """Return the names that a `del` on the line of a statement takes away; `rows` are reversed."""
+    """Return the names that a `del` on a statement's line deletes; `rows` are in reverse order."""
     following = rows[-1] if rows else None
     gone = following.targets if isinstance(following, ast.Delete) and following.lineno == row.lineno else []
     return {part.id for part in gone if isinstance(part, ast.Name)}

@@ -1,38 +1,37 @@
-"""What a run of a tensor library did with memory, written down call by call: blocks, and who reads
-and writes which part of them. No torch is needed here.
+"""The memory of a tensor library's run, recorded call by call: blocks, and which call reads and
+writes which part of them. This module needs no torch.
 
     ledger = Ledger("step")
-    x = ledger.meet(1, "cpu", address, nbytes)          # it was there before, or the host filled it
+    x = ledger.meet(1, "cpu", address, nbytes)          # x was there before, or the host filled it
     read = ledger.read(x, part)
     y = ledger.give(2, "cpu", address, nbytes, "relu")  # the allocator gave it out
     ledger.call("relu", [read], writes=[(y, part)])
     ledger.free(2)
     document = ledger.document()
 
-Time: calls in order, one step each; a block lives from the step in which it was given out up to the
-step before which it was given back, half-open. What is met first as an operand was there from the
-start; but where it lies on bytes that the run used before, it was filled by the host just then.
+Time: calls in order, one step each. A block lives from the step in which it was allocated up to the
+step before which it was freed, half-open. A block that is first seen as an operand (`meet`) was
+there from the start; if it lies on bytes that the run used before, the host filled it just then.
 
-What becomes of it. A block is a buffer, what is written into it a value, a write to part of it or
-over an operand a mutation, since the caller wrote one. What reads other bytes than were written
-last reads a view of them. Blocks that were there before the run and outlive it are `state`
-(`parameter` where nobody writes them) in memory of their own; all others lie in the arena of their
-device, at the address that they had. Bytes of blocks that are alive at the end and were written in
-the run are read by the host then. The belief is the lives of the blocks, the events are what was
-given out and back.
+Document. A block is a buffer and each write makes a value in it; a write to a part of a block, or
+over an operand, is a mutation. A read of other bytes than the last write's reads a view of them.
+Blocks that were there before the run and outlive it are `state` (`parameter` if no call writes
+them) in memory of their own. All others lie in the arena of their device, at the address that they
+had. At the end the host reads the blocks that are alive and were written in the run. The belief has
+the lifetimes of the blocks; the events are the allocations and frees.
 
-Streams. `ledger.stream` is where the calls that follow run, `HOST` at first; `ledger.order` hears
-of marks and waits. What the host does is done when the next call begins, and what is put on a
-stream comes after what the host did before. Memory serves its own stream again at once, the one
-where it was given out; `lend` says that another uses it too. A block that is met on used bytes
-while a stream runs was filled in an order that nobody told: after all that came before. Where more
-streams than the host's were met, the belief stands beside the plan: a caching allocator was told no
-lifetime, and is held to its own rule (docs/format.md, "Streams as runtimes have them").
+Streams. The next calls run on `ledger.stream`, `HOST` at first; `ledger.order` keeps marks and
+waits. The host's own work is done when the next call begins, and a call on a stream comes after all
+earlier work of the host. Freed memory may be reused at once on the stream where it was allocated;
+`lend` says that another stream uses it too. A block that is met on used bytes while a stream runs
+is taken as filled after all earlier calls, as its true order is unknown. With streams besides the
+host's, the belief stands beside the plan: a caching allocator was told no lifetime, and is judged
+by its own rule (docs/format.md, "Streams as runtimes have them").
 
-What is met over one live block that was met is that block, grown to both. What this module does not
-see: what nobody told it; that what is met over *several* live blocks is memory of one array: they
-are told as blocks that overlap. Complexity: O(calls), O(log blocks) for each block, O(blocks alive)
-for one that is met on bytes that were used before, and O(values) where that makes it grow.
+A block that is met over one live block that was met too is the same block, grown to cover both.
+What this module does not see: accesses that no call reports; that a block met over *several* live
+blocks is memory of one array: these are recorded as overlapping. Complexity: O(calls), O(log
+blocks) for each block, O(blocks alive) for one met on used bytes, O(values) where a block grows.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -61,11 +60,11 @@ from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 GRANULE: Final = 64
-"""Bytes between blocks that lie apart."""
+"""Bytes to which each range of touching blocks is rounded up; gaps between ranges are closed."""
 
 
 HOST: Final = "host"
-"""The stream of what the host does itself, and of devices that have no streams."""
+"""The stream of the host's own work, and of devices that have no streams."""
 
 
 class Extent(NamedTuple):
@@ -82,14 +81,12 @@ class Extent(NamedTuple):
 Touched = tuple["Block", Extent]
 
 Pair = tuple[int, int] | tuple[int, int, str]
-"""Positions of an operand and of what is written, with the strength of the pair if it is not
-`exact`.
-"""
+"""Positions of an operand and of a write, with the strength of the pair if it is not `exact`."""
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Memory that an allocator gave out, from then until it is given back."""
+    """Memory that an allocator gave out, from its allocation until it is freed."""
 
     index: int
     device: int
@@ -99,25 +96,23 @@ class Block:
     start: int
     """Step; -1 for a block that was there before the run."""
     stream: int
-    """Where it was given out."""
+    """The stream on which it was allocated."""
     stop: int | None = None
-    """Step before which it was given back; None while it is alive."""
+    """Step before which it was freed; None while it is alive."""
     keys: int = 1
-    """By how many keys it is alive: two tensors over memory that no allocator gave out are one
-    block.
-    """
+    """How many keys hold it: two tensors over memory from outside the allocator are one block."""
     written: bool = False
     """Whether a call wrote it."""
     content: int | None = None
-    """The value of all its bytes, where it came with some."""
+    """The value of all its bytes, for a block that was met with content."""
     latest: int | None = None
     """The value written last."""
     values: dict[Extent, int] = field(default_factory=dict)
-    """What its bytes are by now, by part."""
+    """Part -> the latest value of its bytes."""
     parts: dict[Extent, None] = field(default_factory=dict)
     """All parts that were written."""
     lent: set[int] = field(default_factory=set)
-    """Streams that use it too, as the allocator was told."""
+    """Further streams that use it, as the program told the allocator."""
 
 
 class _Call(NamedTuple):
@@ -131,7 +126,7 @@ class _Call(NamedTuple):
 
 
 class Ledger:
-    """Blocks and calls as they come; `document` makes a program, a belief and a plan of them."""
+    """Records blocks and calls; `document` makes a program, a belief and a plan of them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -140,14 +135,14 @@ class Ledger:
         self.order = HostOrder()
         self.order.stream(HOST)
         self.stream: Hashable = HOST
-        """Where calls run from now on."""
+        """The stream of the next calls."""
         self._blocks: list[Block] = []
         self._devices: dict[str, int] = {}
         self._values: list[tuple[str, int, Extent]] = []
         self._calls: list[_Call] = []
         self._events: list[tuple[int, int, int]] = []
         self._used: dict[int, list[tuple[int, int]]] = {}
-        """Device -> ranges of the blocks so far, sorted, those that share a byte joined."""
+        """Device -> byte ranges of the blocks so far, sorted; overlapping ranges are joined."""
 
     @property
     def step(self) -> int:
@@ -155,7 +150,7 @@ class Ledger:
         return len(self._calls)
 
     def meet(self, key: object, device: str, address: int, nbytes: int, name: str = "") -> Block:
-        """Return the block of an operand that nobody gave out here."""
+        """Return the block of an operand whose allocation was not recorded."""
         place, end = self._device(device), address + nbytes
         again = self._overlaps(place, address, end)
         if again:
@@ -180,7 +175,7 @@ class Ledger:
         return block
 
     def give(self, key: object, device: str, address: int, nbytes: int, name: str) -> Block:
-        """Return a block that the allocator has just given out; nobody wrote it yet."""
+        """Return a block that the allocator has just given out; it is unwritten."""
         place = self._device(device)
         self.order.given_out(DeviceBytes(place, address, address + nbytes))
         self._overlaps(place, address, address + nbytes)
@@ -189,7 +184,7 @@ class Ledger:
         return block
 
     def filled(self, block: Block) -> None:
-        """Note that the host has written a block by a way that nobody told."""
+        """Record that the host has written a block outside of any call."""
         whole = Extent("u8", (block.nbytes,), (1,), 0)
         value = self._value(block, whole)
         block.values, block.latest, block.written = {whole: value}, value, True
@@ -198,13 +193,13 @@ class Ledger:
         self.stream = stream
 
     def free(self, key: object) -> None:
-        """Note that a block was given back. Nothing where it is not known."""
+        """Record that a block was freed. Does nothing for an unknown key."""
         block = self.alive.pop(key, None)
         if block is not None:
             self.end(block)
 
     def end(self, block: Block) -> None:
-        """Note that a key of a block, which is another block's by now, holds it no more."""
+        """Record that one key less holds a block; without any, the block is freed."""
         block.keys -= 1
         if block.keys == 0:
             block.stop = self.step
@@ -239,10 +234,10 @@ class Ledger:
         in_place: Iterable[Pair] | None = (),
         meta: Meta | None = None,
     ) -> None:
-        """Write down a call: it reads all operands (`read`), then writes all parts.
+        """Record a call: it reads all operands (`read`), then writes all parts.
 
-        `in_place` are positions (operand, write) that may lie on each other exactly, or as their
-        strength says; None if nobody knows.
+        `in_place` has the positions (operand, write) that may lie on each other exactly, or as
+        their strength says; None if the pairs are unknown.
         """
         results = []
         for block, part in writes:
@@ -253,18 +248,18 @@ class Ledger:
         self._append(kind, operands, results, None if in_place is None else tuple(in_place), meta)
 
     def lend(self, block: Block, stream: Hashable) -> None:
-        """Note that the allocator was told of a use on another stream (`record_stream`)."""
+        """Record that the program told the allocator of another stream's use (`record_stream`)."""
         block.lent.add(self.order.stream(stream))
 
     def take(self, kind: str, blocks: Iterable[Block]) -> None:
-        """Write down that memory was given out on this stream, and not written yet."""
+        """Record that memory was allocated on this stream and is not written yet."""
         nothing = Extent("u8", (0,), (1,), 0)
         self._append(kind, (), [self._value(block, nothing) for block in blocks], (), None)
 
     def document(self, names: Mapping[int, str] | None = None, meta: Meta | None = None) -> Document:
-        """Return program, belief and plan of what was written down.
+        """Return program, belief and plan of the recorded calls.
 
-        `names` are better ones for blocks by index, `meta` is that of the program. O(size).
+        `names` gives blocks other names, by index; `meta` is that of the program. O(size).
         """
         kept = [block for block in self._blocks if block.start < 0 and block.stop is None]
         gone = [block for block in self._blocks if block.start < 0 and block.stop is not None]
@@ -310,7 +305,7 @@ class Ledger:
         begun = {0}
         for call in self._calls:
             after = [op + ahead for op in call.after]
-            if call.stream not in begun:  # all streams come after what was there before
+            if call.stream not in begun:  # every stream comes after the uploads
                 begun.add(call.stream)
                 after = sorted({*range(ahead), *after})
             builder.op(
@@ -319,7 +314,7 @@ class Ledger:
             )  # fmt: skip
 
     def _belief(self, program: Program, ahead: int, own: Bools, last: Container[int]) -> Problem:
-        """Return when each block was held; those of `last` are read at the end."""
+        """Return the blocks' lifetimes as a belief; the host reads those of `last` at the end."""
         steps = len(program.ops)
         start = [block.start + ahead if block.start >= 0 else 0 for block in self._blocks]
         stop = [steps if block.stop is None else block.stop + ahead for block in self._blocks]
@@ -348,7 +343,7 @@ class Ledger:
             self.order.synchronize(stream)
 
     def _fronts(self) -> list[int]:
-        """Return the last op of each stream but the host's."""
+        """Return the last ops of all streams but the host's."""
         found = {op for stream in self.order.streams.values() if stream for op in self.order.front(stream).values()}
         return sorted(found)
 
@@ -364,7 +359,7 @@ class Ledger:
         return block
 
     def _grow(self, block: Block, address: int, end: int) -> None:
-        """Let a block that was met reach over these bytes too, which lay in the same memory."""
+        """Grow a met block so that it covers these bytes too; its parts keep their addresses."""
         low, high = min(address, block.address), max(end, block.address + block.nbytes)
         if block.content is None or (low, high) == (block.address, block.address + block.nbytes):
             return
@@ -382,7 +377,7 @@ class Ledger:
         block.address, block.nbytes = low, high - low
 
     def _overlaps(self, device: int, low: int, high: int) -> bool:
-        """Return whether the run used some of these bytes already, and add them."""
+        """Add bytes to those that the run used; return whether it had used some of them before."""
         if low >= high:
             return False
         used = self._used.setdefault(device, [])
@@ -414,8 +409,8 @@ class Ledger:
         return len(self._values) - 1
 
     def _downloads(self, builder: ProgramBuilder, after: Sequence[int]) -> set[int]:
-        """Let the host read, after these ops, what is alive at the end and was written; return
-        these blocks.
+        """Add the host's read, after these ops, of the written blocks that are alive at the end;
+        return the numbers of these blocks.
         """
         read = [block for block in self._blocks if block.stop is None and block.written]
         operands = []
@@ -435,7 +430,7 @@ class Ledger:
 
 
 def _role(block: Block) -> Role:
-    """Return what a block is for the run: what was there before and stays is held by the caller."""
+    """Return a block's role: the caller holds a block that outlives the run on both sides."""
     if block.start >= 0:
         return Role.TEMPORARY
     if block.stop is not None:

@@ -1,11 +1,11 @@
-"""What PyTorch's operators do to memory beyond what their schemas say, as tables.
+"""Tables of the memory accesses of PyTorch's operators that their schemas do not state.
 
-A schema says which arguments are written (`Tensor(a!)`). It does not say whether the kernel also
-reads what it writes, nor whether an operand may lie on what is written. `Tag.pointwise` answers the
-second for kernels that go element by element; TensorIterator refuses operands that overlap in any
-other way than exactly (`assert_no_partial_overlap`, aten/src/ATen/MemoryOverlap.cpp).
+A schema marks the arguments that are written (`Tensor(a!)`). It does not say whether the kernel
+also reads such an argument, nor whether an operand may lie on a result. `Tag.pointwise` answers the
+second for elementwise kernels; TensorIterator refuses operands that overlap in any other way than
+exactly (`assert_no_partial_overlap`, aten/src/ATen/MemoryOverlap.cpp).
 
-What this module does not see: memory that a kernel takes for itself while it runs.
+What this module does not see: scratch memory of a kernel.
 """
 
 from typing import Final
@@ -16,21 +16,21 @@ OVERWRITING: Final = frozenset(
         "log_normal_", "cauchy_", "eye_", "_foreach_zero_", "_foreach_copy_", "lift_",
     )
 )  # fmt: skip
-"""Operators in place that overwrite all they write and read none of it."""
+"""In-place operators that overwrite all of an argument and read none of it."""
 
 UNWRITTEN: Final = frozenset(
     ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_quantized")
 )
-"""Operators whose result is memory that nobody wrote yet."""
+"""Operators whose result is unwritten memory."""
 
 NO_ACCESS: Final = frozenset(("set_", "resize_", "resize_as_", "record_stream", "detach_", "requires_grad_"))
-"""Operators that write no element. A storage that one of them moves is seen by its address."""
+"""Operators that write no element. If one moves a storage, the new address shows it."""
 
 LOOKING: Final = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
-"""Operators by which the host looks at elements."""
+"""Operators by which the host reads elements."""
 
 COPYING: Final = frozenset(("copy_", "_to_copy"))
-"""Operators that carry elements between memories; `non_blocking` says whether the host waits."""
+"""Operators that copy elements between devices; `non_blocking` says whether the host waits."""
 
 READ_OFTEN: Final[dict[str, frozenset[int]]] = {
     "mm": frozenset((0, 1)),
@@ -41,9 +41,9 @@ READ_OFTEN: Final[dict[str, frozenset[int]]] = {
     "baddbmm": frozenset((1, 2)),
     "addbmm": frozenset((1, 2)),
 }
-"""Operator -> positions of the tensors that it reads again after it has begun to write: nothing may
-be written over them. Of products this is plain; that PyTorch does not refuse it is tested
-(`torch.mm(a, b, out=a)` gives other numbers in 2.13 on the CPU)."""
+"""Operator -> positions of the operands that it reads again after its first write, so no result
+may lie over them. A product reads each operand many times. PyTorch does not refuse such a result:
+`torch.mm(a, b, out=a)` gives other numbers in 2.13 on the CPU."""
 
 COLLECTIVES: Final = frozenset(
     (
@@ -56,19 +56,19 @@ COLLECTIVES: Final = frozenset(
 """Operators of `c10d` in which ranks meet. Source: torch/csrc/distributed/c10d/Ops.cpp."""
 
 BARRIER: Final = "barrier"
-"""The one whose tensor says on which device it is, and is memory that nobody wrote."""
+"""The collective whose tensor only names a device; its memory is unwritten."""
 
 UNMARKED: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(COLLECTIVES - {"send", BARRIER}, ("output", "tensors")),
     "all_gather_copy_in": ("all_gather_output",),
 }
-"""Operator -> how the arguments begin that it writes, though its schema does not say so.
+"""Operator -> prefixes of the arguments that it writes although its schema does not mark them.
 
-The last is FSDP2's own (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
+The last row is FSDP2's own (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
 """
 
 RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
-"""Those that write `tensors` and read none of it; the others read `tensors`, and no output."""
+"""Collectives that write `tensors` and do not read it; the others read `tensors`, no output."""
 
 NOT_NEW: Final = frozenset(
     (
@@ -87,13 +87,13 @@ NOT_NEW: Final = frozenset(
         "fused_moving_avg_obs_fake_quant", "native_batch_norm", "rrelu_with_noise",
     )
 )  # fmt: skip
-"""Operators whose result may lie in an operand (three as C++ names them, and four `unsafe` ones
-whose schemas do not say so), and those that change another operand than the first of a name that
-ends in `_`. Source: the schemas of torch 2.14, for `native_batch_norm` its kernel.
+"""Operators whose result may lie in an operand's memory, and operators that write more than the
+first operand of a name ending in `_`. Three names are those of C++; the schemas of four `unsafe`
+ones do not say it. Source: the schemas of torch 2.14, for `native_batch_norm` its kernel.
 """
 
 UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))
-"""Those in which ranks bring different sizes, or not all of a group take part."""
+"""Collectives in which ranks bring different sizes, or not all ranks of a group take part."""
 
 __all__ = [
     "BARRIER",

@@ -1,7 +1,7 @@
-"""What a recorded document says of memory, in lines: peak and bound, who is alive at the peak and
-why, and what other plans and other orders of the same program need.
+"""Lines of text about a recorded document's memory: its peak and lower bound, the buffers alive at
+the peak and why, and the peaks of other plans and other orders of the same program.
 
-What this module does not see: faults; `allocsim check` judges the document.
+What this module does not see: faults of the plan; `allocsim check` judges the document.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from allocsim.liveness.reordering import reordered
 from allocsim.model import Document, Plan, Program
 
 PLANNERS: Final = ("greedy_by_size", "xla_best_fit", "best_fit")
-"""Planners that are asked for the same program; fast ones, for programs of any size."""
+"""The planners to compare with; they are fast enough for programs of any size."""
 
 
 def lines_of(document: Document, most: int = 12) -> list[str]:
-    """Return the lines for the first plan of a document, at most `most` of them for who is
-    alive.
+    """Return the lines for the first plan of a document, with at most `most` buffers alive at the
+    peak.
     """
     plan = document.plans[0]
     problem = next(iter(document.problems), None)
@@ -61,13 +61,13 @@ def lines_of(document: Document, most: int = 12) -> list[str]:
 
 
 def peak_bytes(plan: Plan) -> int:
-    """Return the highest end of any slot, summed over arenas."""
+    """Return the sum over arenas of the highest end of a slot, in bytes."""
     ends = (plan.offset + plan.nbytes) * (plan.arena >= 0)
     return sum(int(ends[plan.arena == arena].max(initial=0)) for arena in range(len(plan.program.arenas)))
 
 
 def _plans(program: Program, peak: int) -> Iterator[str]:
-    """Yield what planners that know the whole program need for it."""
+    """Yield a line for each planner of `PLANNERS`: its peak for the program."""
     found: list[tuple[int, str]] = []
     for name in PLANNERS:
         try:

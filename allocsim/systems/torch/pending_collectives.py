@@ -1,36 +1,36 @@
-"""Collectives of `torch.distributed` that go on behind the caller: on which stream each runs, and
-when the program waits for it.
+"""Asynchronous collectives of `torch.distributed`: on which stream each runs, and when the program
+waits for it.
 
     pending = PendingCollectives(ledger, current)
-    with pending.behind(met, device) as collective:  # None: it is done where it is called
+    with pending.behind(met, device) as collective:  # None: it is synchronous
         ...                                          # the ledger writes it on its stream
     pending.begun(collective, result, blocks, made)
-    pending.waited_for(block)                        # `wait_tensor` of a functional one
+    pending.waited_for(block)                        # `wait_tensor` of a functional collective
     pending.end()
 
-| the program | what becomes of it |
+| the program calls | the recorded order |
 |---|---|
 | a function of `torch.distributed` with `async_op=True`, `isend`, `irecv` | on a stream of its group, until a method of its `Work` waits |
-| `Work.wait` | what comes next on the caller's stream comes after it |
+| `Work.wait` | the next ops of the caller's stream come after it |
 | `synchronize`, `block_current_stream` | the same on a device; the host itself does not wait |
-| `result` | the host knows it to be done; on a device nothing |
-| `Work.is_completed`, `is_success` that say yes | the host knows it to be done |
-| `Work.get_future` | the same: whom a future tells is not followed |
-| an operator of `_c10d_functional` | on a stream of its group, until `wait_tensor` of what it returned |
-| every other: without `async_op`, from C++ (DDP's reducer), coalesced, of a `ProcessGroup` itself | done where it is called |
+| `result` | the host comes after it; on a device nothing |
+| `Work.is_completed`, `is_success` that return True | the host comes after it |
+| `Work.get_future` | the same: the callbacks of a future are not followed |
+| an operator of `_c10d_functional` | on a stream of its group, until `wait_tensor` of its result |
+| any other: without `async_op`, from C++ (DDP's reducer), coalesced, of a `ProcessGroup` itself | done where it is called |
 
-A group of gloo has several threads, so that two of its collectives that nobody waited for are in no
-order; those of other libraries are in the order in which they were called (NCCL: one stream a
-group; another for each further group of the same ranks). A collective comes after what its caller's
-stream was given before. A stream of gloo takes the next one where all that it was given comes
-before: it was waited for, or the allocator gave its memory out again.
+A group of gloo has several threads, so two of its collectives are unordered until the program waits
+for one. Those of other libraries run in the order of the calls (NCCL: one stream for each group,
+also for each of two groups of the same ranks). A collective comes after the earlier ops of its
+caller's stream. A stream of gloo is used again once all its collectives come before the next one:
+the program waited for them, or the allocator gave their memory out again.
 
-A `Work` is told from others by identity: the Python object of the one that an operator returned is
-made here, and kept until the next operator, so that the caller's is the same.
+A `Work` is recognised by identity: this module makes the Python object of the `Work` that an
+operator returned, and keeps it until the next operator, so the caller gets the same object.
 
-What this module does not see: what a future's callbacks do; when a collective whose `Work` was
-dropped is done, but by its memory, which the allocator has again only then; which thread of the
-host waits: all are taken as one.
+What this module does not see: the callbacks of a future; the end of a collective whose `Work` was
+dropped, except that its memory is freed only then; which thread of the host waits: all threads are
+taken as one.
 """
 
 import os
@@ -51,59 +51,59 @@ if TYPE_CHECKING:
     import torch
 
 ORDERING: Final = ("synchronize", "block_current_stream")
-"""Methods of a `Work` after which a stream of a device comes after it. Gloo's on the CPU return at
-once.
+"""Methods of a `Work` that order a device's stream after the collective. On the CPU gloo's return
+at once.
 """
 
 TAKING: Final = ("result",)
-"""Those that give out what it brought: gloo's raises before that is there, others wait for
-nothing.
+"""Methods that return the collective's result: gloo's raises before the result is there, those of
+other libraries do not wait.
 """
 
 KNOWING: Final = ("is_completed", "is_success", "get_future")
-"""Methods after whose yes the host takes it as done."""
+"""Methods that tell the host that the collective is done, unless they return False."""
 
 ALWAYS_BEHIND: Final = ("isend", "irecv")
-"""Functions that have no `async_op`, and return before they are done."""
+"""Asynchronous functions that have no parameter `async_op`."""
 
 TOGETHER: Final = ("batch_isend_irecv", "_coalescing_manager")
-"""Functions that give the caller another `Work` than those of their operators."""
+"""Functions that return another `Work` than their operators do."""
 
 UNORDERED: Final = ("gloo",)
-"""Libraries that run collectives of one group at once. Source: torch/csrc/distributed/c10d/
+"""Libraries that run collectives of one group concurrently. Source: torch/csrc/distributed/c10d/
 ProcessGroupGloo.hpp (`Options::threads`).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCollective:
-    """A collective that nobody waited for yet."""
+    """A collective that the program has not waited for yet."""
 
     mark: Hashable
     stream: Hashable
     device: "torch.device | None"
-    """That of its tensors; None where it has none."""
+    """The device of its tensors; None for a collective without tensors."""
 
 
 class PendingCollectives:
     """The collectives of a recording that may still run."""
 
     def __init__(self, ledger: Ledger, current: "Callable[[torch.device | None], Hashable]") -> None:
-        """`current` says which stream of a device is the current one."""
+        """Take the ledger to write to; `current` returns the current stream of a device."""
         self._ledger = ledger
         self._current = current
         self._works: weakref.WeakKeyDictionary[Any, PendingCollective] = weakref.WeakKeyDictionary()
         self._results: dict[int, PendingCollective] = {}
-        """Block of what a functional one returned -> it."""
+        """Number of a block that a functional collective returned -> the collective."""
         self._groups: dict[Hashable, str] = {}
-        """Stream -> the process group whose it is."""
+        """Stream -> the process group that it belongs to."""
         self._count = 0
         self._kept: Any = None
-        """The `Work` of the operator before."""
+        """The `Work` of the last operator."""
         self._replaced: list[tuple[type, str, Any]] = []
 
     def end(self) -> None:
-        """Leave `Work` as it was."""
+        """Restore the methods of `Work`."""
         self._kept = None
         while self._replaced:
             kind, name, method = self._replaced.pop()
@@ -111,8 +111,8 @@ class PendingCollectives:
 
     @contextmanager
     def behind(self, met: GroupMeeting | None, device: "torch.device | None") -> Iterator[PendingCollective | None]:
-        """Let the ledger write on the stream of a collective that goes on behind its caller, which
-        is given; None for all else. `device` is that of its tensors.
+        """Yield an asynchronous collective, while the ledger writes on its stream; None for any
+        other operator. `device` is that of its tensors.
         """
         self._kept = None
         if met is None or not (met.functional or _is_behind()):
@@ -134,8 +134,8 @@ class PendingCollectives:
     def begun(
         self, collective: PendingCollective, result: Any, touched: Iterable[Block], returned: Iterable[Block]
     ) -> None:
-        """Note that a collective was written down: `result` is what its operator returned,
-        `returned` the blocks of that.
+        """Note that a collective was recorded. `result` is the return value of its operator,
+        `touched` has the blocks that it uses, `returned` those of its result.
         """
         for block in touched:
             self._ledger.lend(block, collective.stream)
@@ -148,15 +148,15 @@ class PendingCollectives:
         self._kept = work
 
     def waited_for(self, blocks: Iterable[Block]) -> None:
-        """Note that the caller waited for what a functional collective returned."""
+        """Note that the caller waited for a functional collective, by the blocks it returned."""
         for block in blocks:
             collective = self._results.pop(block.index, None)
             if collective is not None:
                 self._wait(collective)
 
     def _free_stream(self, met: GroupMeeting, device: "torch.device | None", caller: int) -> Hashable:
-        """Return a stream of a process group on which nothing runs that its caller is not behind,
-        or its only one where all run in order.
+        """Return a stream of a process group: its only one where collectives run in order, else
+        one whose collectives all come before the caller's next op.
         """
         number, name = 1, f"collectives of {met.group}"
         ordered = met.library(device) not in UNORDERED
@@ -166,15 +166,15 @@ class PendingCollectives:
         return name
 
     def _is_done(self, name: Hashable, caller: int) -> bool:
-        """Return whether all that a stream was given comes before what its caller is given next."""
+        """Return whether all ops of a stream come before the caller's next op."""
         order = self._ledger.order
         stream = order.stream(name)
         last = order.front(stream).get(stream, -1)
         return max(order.known.all.get(stream, -1), order.before(caller).get(stream, -1)) >= last
 
     def _wait(self, collective: PendingCollective, *, host: bool | None = None) -> None:
-        """Put what comes next behind a collective, if it comes on the host or on a device, as
-        said.
+        """Order the next ops after a collective. With `host` given, only if the current stream is
+        the host's (True) or a device's (False).
         """
         order, current = self._ledger.order, self._current(collective.device)
         if host == (current != HOST):
@@ -188,7 +188,7 @@ class PendingCollectives:
         self._ledger.order.synchronize_mark(collective.mark)
 
     def _hear(self, kind: type) -> None:
-        """Let a kind of `Work` tell of waits."""
+        """Wrap the methods of a class of `Work`, so that they report waits."""
         host, device = partial(self._wait, host=True), partial(self._wait, host=False)
         for names, tell in ((("wait",), self._wait), (ORDERING, device), (TAKING, host), (KNOWING, self._know)):
             for name in names:
@@ -209,7 +209,7 @@ class PendingCollectives:
 
 
 def _work_of(result: Any) -> Any:
-    """Return the `Work` among what an operator returned, None where there is none."""
+    """Return the `Work` in an operator's return value, None where there is none."""
     import torch  # noqa: PLC0415 - optional
 
     unbox = getattr(torch.distributed.Work, "unbox", None)
@@ -219,7 +219,7 @@ def _work_of(result: Any) -> Any:
 
 
 def _is_behind() -> bool:
-    """Return whether the operator that is called now gives a `Work` before it is done."""
+    """Return whether the operator being called now is asynchronous, by the functions calling it."""
     import torch  # noqa: PLC0415 - optional
     import torch.distributed.distributed_c10d  # noqa: PLC0415 - as above
 
@@ -238,8 +238,8 @@ def _is_behind() -> bool:
 
 
 def _callers() -> Iterator[tuple[CodeType, Callable[[], Mapping[str, Any]]]]:
-    """Yield the code of each function that is being called, innermost first, and what gives its
-    variables.
+    """Yield, innermost first, the code of each function on the call stack and a function that
+    returns its variables.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a traceback without its cost
     while frame is not None:

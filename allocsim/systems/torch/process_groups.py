@@ -1,10 +1,10 @@
-"""Where ranks meet in a collective of `torch.distributed`: its group, by ranks.
+"""The group of ranks that meet in a collective of `torch.distributed`.
 
     met = meeting_of(schema, args, kwargs)
     met.group, met.ranks            # "ranks 0, 1", (0, 1)
 
-An operator of `c10d` is given its process group, one of `_c10d_functional` the name of one. A group
-is called by its ranks, so that every rank calls it alike.
+An operator of `c10d` has its process group as an argument, one of `_c10d_functional` the group's
+name. Here a group is named by its ranks, so the recordings of all ranks have the same name.
 
 What this module does not see: when a collective is done
 (`allocsim.systems.torch.pending_collectives`).
@@ -17,10 +17,10 @@ from typing import Any, Final
 from allocsim.systems.torch.operators import COLLECTIVES, UNEVEN
 
 FUNCTIONAL: Final = "_c10d_functional"
-"""The namespace of operators that return what they make, and are waited for by one more."""
+"""The namespace of operators that return new tensors; `wait_tensor` waits for them."""
 
 WAIT: Final = "wait_tensor"
-"""That one."""
+"""The operator that waits for a functional collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,28 +29,28 @@ class GroupMeeting:
 
     ranks: tuple[int, ...]
     place: int
-    """Of this rank among them."""
+    """The position of this rank in `ranks`."""
     even: bool
-    """Whether all of them bring as many bytes."""
+    """Whether every rank brings the same number of bytes."""
     name: str
-    """What torch calls the process group: several may be of the same ranks."""
+    """torch's name of the process group: several groups may have the same ranks."""
     libraries: Mapping[str, str]
-    """Kind of a device -> what carries its tensors, `gloo`."""
+    """Type of a device -> the library that moves its tensors, such as `gloo`."""
     functional: bool
-    """Whether what it returns is waited for by an operator of its own."""
+    """Whether it is an operator of `_c10d_functional`, with `wait_tensor` for its result."""
 
     def library(self, device: Any) -> str:
-        """Return what carries tensors of a device, "" where nobody says."""
+        """Return the library that moves a device's tensors, "" where torch names none."""
         return "" if device is None else self.libraries.get(device.type, "")
 
     @property
     def group(self) -> str:
-        """What the group is called."""
+        """The name of the group: `ranks 0, 1`."""
         return f"ranks {', '.join(map(str, self.ranks))}"
 
 
 def meeting_of(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> GroupMeeting | None:
-    """Return where ranks meet in an operator, None for one in which they do not."""
+    """Return the group of a collective operator, None for any other operator."""
     space, _, name = schema.name.partition("::")
     if not (space == "c10d" and name in COLLECTIVES) and space != FUNCTIONAL:
         return None
@@ -61,7 +61,7 @@ def meeting_of(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         for place, argument in enumerate(schema.arguments)
     }
     told = given.get("process_group", given.get("group_name"))
-    if told is None:  # one that waits
+    if told is None:  # `wait_tensor` has no group
         return None
     if isinstance(told, str):
         group = dist.distributed_c10d._resolve_process_group(told)  # noqa: SLF001 - what its own operators use
@@ -80,12 +80,12 @@ def meeting_of(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def _libraries(said: str) -> dict[str, str]:
-    """Return `cpu:gloo,cuda:nccl` as a mapping."""
+    """Return a text such as `cpu:gloo,cuda:nccl` as a mapping."""
     return dict(pair.split(":", 1) for pair in said.split(",") if ":" in pair)
 
 
 def world() -> int:
-    """Return how many ranks there are, 0 where nobody has begun a group of all."""
+    """Return how many ranks there are, 0 before `torch.distributed` is initialised."""
     import torch.distributed as dist  # noqa: PLC0415 - optional
 
     return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 0

@@ -1,22 +1,22 @@
 """PyTorch: a memory snapshot (`torch.cuda.memory._dump_snapshot(FILE)` after
 `_record_memory_history()`), a pickle of plain containers.
 
-Time: events of the trace in order, of all devices by `time_us` where every event has one. A block
-lives from its `alloc` up to its `free_completed`, half-open; where the trace has none, up to the
-end, and one that was there before the trace from the start. `free_requested` leaves it where it
-is: the allocator has not seen its uses end.
+Time: the events of the trace in order; those of several devices by `time_us` where every event has
+one. A block lives from its `alloc` up to its `free_completed`, half-open: without that event up to
+the end, and without an `alloc` from the start. `free_requested` does not end its lifetime, since
+the allocator has not yet seen its last use end.
 
-What becomes of it. A snapshot has no reads and writes, so it is no trace of uses
-(`allocsim.programs.allocator_trace`): a block is a buffer, its life the problem's, its address the
-plan's slot, a device an arena. Segments are laid one after another, so that the peak is what
-segments of the device hold and not the width of its address space. What can be found: two live
-blocks on the same bytes, and how far the peak is above what the lives need.
+Document. A snapshot has no reads and writes (`allocsim.programs.allocator_trace`). A block is a
+buffer, its lifetime is the problem's, its address is the plan's slot, and a device is an arena.
+Segments are laid one after another, so the peak is the bytes that the device's segments hold, not
+the width of its address space. The judge can find two live blocks on the same bytes, and by how
+much the peak exceeds what the lifetimes need.
 
-Reading runs no code: a pickle that names a class or a function is refused, and so is one whose
-lengths or memo entries exceed the file, before anything of that size is made.
+Reading runs no code. A pickle that names a class or a function is refused. So is one whose lengths
+or memo entries exceed the file, before memory of that size is allocated.
 
-What this module does not see: who uses a block, races between streams, memory outside the caching
-allocator, and what fell out of the ring of events before the dump.
+What this module does not see: the users of a block, races between streams, memory outside the
+caching allocator, and events that the ring of events dropped before the dump.
 """
 
 import io
@@ -39,7 +39,7 @@ from allocsim.programs.builder import ProgramBuilder
 MAX_DEVICES: Final = 1 << 10
 
 GRANULE: Final = 512
-"""Bytes that the allocator rounds to (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.cpp)."""
+"""Bytes of which a block's size is a multiple (`kMinBlockSize`, CUDACachingAllocator.cpp)."""
 
 _FIXED: Final = {
     **dict.fromkeys(b"().012N]}aeldstu\x85\x86\x87\x88\x89\x8f\x90\x91\x94", 1),
@@ -48,12 +48,12 @@ _FIXED: Final = {
     **dict.fromkeys(b"Jjr", 5),
     **dict.fromkeys(b"G\x95", 9),
 }
-"""Op of a pickle -> its bytes with its argument (pickletools); none that names things."""
+"""Op of a pickle -> its size in bytes with its argument (pickletools); no op that names a class."""
 
 _COUNTED: Final = {
     **dict.fromkeys(b"CU\x8a\x8c", 1), **dict.fromkeys(b"BTX\x8b", 4), **dict.fromkeys(b"\x8d\x8e\x96", 8),
 }  # fmt: skip
-"""Op -> the bytes of its length; so many bytes follow."""
+"""Op -> the size in bytes of its length field; the field says how many bytes follow."""
 
 _MEMO, _STOP = b"r"[0], b"."[0]
 
@@ -68,18 +68,18 @@ _RUN: Final = re.compile(
         for width in sorted({*_FIXED.values()})
     )
 )
-"""As many ops as follow each other that need no look at their arguments."""
+"""A run of ops whose arguments need no check."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Containers, numbers and texts only."""
+    """Reads containers, numbers and texts only."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse everything that has a name."""
+        """Refuse every class and function."""
         raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}; plain containers have no names")
 
     def persistent_load(self, _pid: Any) -> Any:
-        """Refuse what lies outside the file."""
+        """Refuse every object outside of the file."""
         raise pickle.UnpicklingError("it refers to something outside the file")
 
 
@@ -94,7 +94,7 @@ def loads(data: bytes, source: str = "snapshot") -> Document:
 
     Raise DocumentError with place and rule. O(events log events).
     """
-    with paused():  # a million small dicts, none of them in a cycle
+    with paused():  # a million small dicts, none of them in a reference cycle
         whole = _unpickled(data, source)
         if not isinstance(whole, dict) or not isinstance(whole.get("device_traces"), list):
             raise DocumentError(source, "device_traces", "is no list: no memory history was recorded")
@@ -105,7 +105,7 @@ def loads(data: bytes, source: str = "snapshot") -> Document:
 
 
 def _unpickled(data: bytes, source: str) -> Any:
-    """Return what a pickle of plain containers holds."""
+    """Return the object in a pickle of plain containers; raise DocumentError for any other."""
     try:
         _scan(data)
         return _PlainUnpickler(io.BytesIO(data)).load()
@@ -117,12 +117,12 @@ def _unpickled(data: bytes, source: str) -> Any:
 
 
 def _scan(data: bytes) -> None:
-    """Raise ValueError at an op that is not one of plain containers, and at a length or an entry of
-    the memo beyond the file: a reader makes room for it before it looks. O(bytes).
+    """Raise ValueError at an op beyond those of plain containers, and at a length or memo entry
+    beyond the file: the unpickler would allocate that much first. O(bytes).
     """
     at, size = 0, len(data)
     while at < size:
-        at = _RUN.match(data, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+        at = _RUN.match(data, at).end()  # type: ignore[union-attr]  # it matches an empty run too
         if at >= size:
             break
         op = data[at]
@@ -143,12 +143,12 @@ def _scan(data: bytes) -> None:
 
 
 class _Blocks:
-    """The blocks of a snapshot while its events are walked."""
+    """The blocks of a snapshot, collected from its events."""
 
     def __init__(self, source: str, whole: dict[str, Any]) -> None:
         self.source, self.whole = source, whole
         self.rows: list[tuple[int, int, int, int, int, int]] = []
-        """device, address, bytes, start, stop, stream of each block."""
+        """(device, address, bytes, start, stop, stream) of each block."""
         self.ranges: dict[int, list[tuple[int, int]]] = {}
         """Device -> address ranges of segments and blocks."""
 
@@ -197,7 +197,7 @@ class _Blocks:
         return ((device, event) for _, device, event in found)
 
     def range(self, device: int, event: dict[str, Any], address: str = "addr", size: str = "size") -> tuple[int, int]:
-        """Return address and bytes of an event, and remember them."""
+        """Return an event's address and size in bytes, and add them to the device's ranges."""
         low, nbytes = self.end_of(event, address, size)
         self.ranges.setdefault(device, []).append((low, low + nbytes))
         return low, nbytes
@@ -214,7 +214,7 @@ class _Blocks:
         return low, length, self.whole_number(event, "stream", default=0)
 
     def end_of(self, event: dict[str, Any], address: str, size: str) -> tuple[int, int]:
-        """Return address and bytes of what an event names."""
+        """Return the address and the size in bytes that an event names by these keys."""
         low, nbytes = self.whole_number(event, address), self.whole_number(event, size)
         if low + nbytes > LIMIT:
             raise DocumentError(self.source, "device_traces", f"{address} {low} with {nbytes} bytes is beyond 2^62")
@@ -254,7 +254,7 @@ class _Blocks:
                     self.rows.append((device, at, nbytes, 0, -1, self.whole_number(segment, "stream", default=0)))
 
     def made(self, steps: int, devices: int) -> Document:
-        """Return blocks as buffers, lives as a problem, addresses as a plan."""
+        """Return the document: blocks as buffers, lifetimes as a problem, addresses as a plan."""
         devices = max(devices, max(row[0] for row in self.rows) + 1)
         columns = np.array(self.rows, dtype=np.int64)
         device, address, nbytes = columns[:, 0], columns[:, 1], columns[:, 2]
