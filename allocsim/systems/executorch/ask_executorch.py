@@ -1,8 +1,8 @@
-"""ExecuTorch's planner (`executorch.exir.memory_planning.greedy`), asked by specs of bytes with
-lifetimes; a memory for each arena.
+"""ExecuTorch's planner (`executorch.exir.memory_planning.greedy`), asked for tensor specs of bytes
+with lifetimes; an arena is a memory id.
 
-It is given a set, as ExecuTorch gives it one, and walks it in the set's order, so buffers of one
-size may come out in another order at another call. Its lifetimes are closed.
+The specs are passed as a set, as ExecuTorch passes them. greedy walks it in the set's order, so
+another call may order buffers of one size differently. Its lifetimes are closed.
 
 What this module does not see: submodules, storage bases and delegates.
 """
@@ -18,7 +18,7 @@ ALIGNMENT = 1 << 20
 
 
 def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
-    """Return the offsets that greedy gives."""
+    """Return the offset of each buffer in its arena, in bytes, as greedy places it."""
     empty = torch.fx.GraphModule({}, torch.fx.Graph())
     specs = [TensorSpec(dtype=torch.uint8, shape=torch.Size([row.nbytes])) for row in buffers]
     for spec, row in zip(specs, buffers, strict=True):

@@ -1,21 +1,21 @@
-"""ExecuTorch's lifetimes as beliefs of the programs that its `.pte` is read into.
+"""ExecuTorch's lifetimes, converted into beliefs about the programs of its `.pte`.
 
     problem = believed(plan, method)
 
-Time: the planner counts the nodes of a graph, each branch and body being a graph of its own, and a
-lifetime is closed: it goes from the node that makes a tensor to the last one that is given it, 0
-where the graph is given it. `believed` converts once, by the instructions that each node became. A
-node is all ops of its instructions, those of a branch or body inside it too; a lifetime of a body
-holds in each turn. What a node makes begins with the op of it that writes.
+Time: the planner counts the nodes of a graph; each branch and each body is a graph of its own. A
+lifetime is closed: from the node that makes a tensor (0 for an input of the graph) to the last node
+that reads it. `believed` converts this once, by the instructions that each node became. A node
+stands for all ops of its instructions, also for those of a branch or body inside it. A lifetime in
+a body holds in each turn. The lifetime of a node's result begins with the node's op that writes it.
 
-In place. Tensors over each other by a kernel in place are one to the planner, and several buffers
-in the program: each is believed to live until the next one is written, or until it is read for the
-last time behind that, and the two may share.
+In place. A kernel in place overwrites a tensor: to the planner this is one tensor, in the program
+it is two buffers. The old one is believed to live until the new one is written, or until the old
+one's last read if that is later, and the two may share.
 
-The planner sees what the graph returns: those buffers are believed to be read by the host.
+The planner knows what the graph returns: the host is believed to read these buffers.
 
-What this module does not see: the lives of what has no specification here (constants, memory of
-delegates): they are believed to live as long as they are used.
+What this module does not see: the lifetimes of buffers without a specification (constants, memory
+of delegates); their believed lifetime is the true one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,39 +39,39 @@ class EmittedNode:
 
 @dataclass(frozen=True, slots=True)
 class Specified:
-    """What the planner decided about a tensor."""
+    """The planner's decisions about a tensor."""
 
     graph: int
     first: int
     last: int
-    """Nodes of its graph, closed."""
+    """First and last node of the tensor's graph, closed."""
     nbytes: int
     slot: tuple[int, int] | None
-    """Arena and byte offset, None where it planned none."""
+    """Arena and byte offset; None for a tensor without planned memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMethod:
-    """A method as the planner saw it."""
+    """The nodes and tensors of a method, with the planner's decisions."""
 
     nodes: tuple[EmittedNode, ...]
-    """In any order; graph 0 is the method's own."""
+    """All nodes, in any order; graph 0 is the method's own."""
     length: int
-    """Nodes of graph 0: the last one returns."""
+    """The number of nodes of graph 0; the last one returns."""
     specs: Mapping[int, Specified]
-    """By the index of the tensor among the values of the file."""
+    """Index of a tensor among the values of the file -> its decisions."""
     meant: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
-    """Who reads a value after it was written over -> the instruction that did it."""
+    """`pte_program.Reading` of an overwritten value -> the instruction that overwrote it."""
 
 
 Address = Mapping[int, int]
-"""Graph -> the node of it that an op belongs to."""
+"""Graph -> its node to which an op belongs."""
 
 
 def believed(plan: Plan, method: PlannedMethod) -> Problem:
     """Return the planner's lifetimes for one way through a method.
 
-    Buffers and ops name values and instructions in their `meta`, as `formats.executorch` writes it.
+    The `meta` of buffers and ops names values and instructions, as `pte_program` writes it.
 
     O((ops + nodes) x depth + buffers x ops of a turn).
     """
@@ -104,7 +104,7 @@ def _returned(program: Program) -> list[int]:
 
 
 def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
-    """Return where each op stands; an op without an instruction stands where the next one does."""
+    """Return each op's nodes by graph; an op without an instruction has those of the next op."""
     around: dict[int, dict[int, int]] = {}
     for node in method.nodes:
         for at in range(node.first, node.stop):
@@ -119,8 +119,8 @@ def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
 
 
 def _life(addresses: Sequence[Address], spec: Specified, writer: int, first_use: int) -> tuple[int, int]:
-    """Return the ops `[start, stop)` of a lifetime, in the turn of its graph in which the tensor is
-    written.
+    """Return the ops `[start, stop)` of a lifetime, in the run of its graph in which the op
+    `writer` writes the tensor.
     """
     turn = list(_turn(addresses, spec.graph, writer))
     if not turn:
@@ -132,7 +132,7 @@ def _life(addresses: Sequence[Address], spec: Specified, writer: int, first_use:
 
 
 def _turn(addresses: Sequence[Address], graph: int, around: int) -> Iterable[int]:
-    """Return the ops round one that belong to the same run of a graph: its nodes in their order."""
+    """Return the ops of the run of a graph that the op `around` belongs to: its nodes ascend."""
     low = high = around
     if graph not in addresses[around]:
         return ()

@@ -1,19 +1,19 @@
-"""A document of an ExecuTorch program that is still in memory: the `.pte` joined with what only the
-planner knew.
+"""A document of an ExecuTorch program that is still in memory: its `.pte`, with the planner's
+lifetimes.
 
     document = document_of(to_edge(export(model, inputs)).to_executorch())
 
-The file says instructions and slots, and `pte_program` reads it. The graphs behind it hold a
-`TensorSpec` for each tensor: lifetime, memory and offset, size. To join the two, the graphs are
-emitted once more by ExecuTorch's own emitter, which tells the index of each specification among the
-values of the file, and the instructions of each node; slots that are not the file's are refused.
-`allocsim.systems.executorch.lifetimes` makes beliefs of them. They also say which value is meant
-where a kernel in place wrote over another one: both have one index in the file, so the file alone
-cannot tell a reader of the old value, which is then read too late.
+The file has the instructions and slots (`pte_program`). The graphs in memory have a `TensorSpec`
+for each tensor: lifetime, memory and offset, size. To join the two, ExecuTorch's own emitter emits
+the graphs once more, and this module notes the index of each spec among the values of the file, and
+the instructions of each node. A spec with another slot than the file's is refused.
+`allocsim.systems.executorch.lifetimes` turns the specs into beliefs. The graphs also show which
+value a reader needs after a kernel in place: old and new value have one index in the file, so from
+the file alone a late read of the old value cannot be found.
 
-What this module does not see: what delegates plan inside; nodes that a pass of one's own added
-after memory planning, which shift the planner's count (its own calls that free memory are left
-out of it); readers of an old value in another graph than the kernel that wrote over it.
+What this module does not see: plans inside delegates; nodes that a user's pass added after memory
+planning, which shift the planner's count (its own nodes that free memory are not counted); readers
+of an old value in another graph than the kernel that overwrote it.
 """
 
 from collections import Counter
@@ -38,15 +38,15 @@ SOURCE = "ExecuTorch program"
 def document_of(
     program: "ExecutorchProgramManager | ExportedProgram", *, name: str = "forward", shared: bool | None = None
 ) -> Document:
-    """Return programs, plans and beliefs of what `to_executorch` returned: a program for each way
+    """Return the programs, plans and beliefs of a program from `to_executorch`: one for each way
     through each method.
 
     Args:
         program: the manager, or an exported program whose memory is planned and that was not
-            emitted yet; emission changes its outputs, as `to_executorch` does.
-        name: of the method, where it is an exported program.
-        shared: whether the methods run in one set of arenas, as ExecuTorch's runtime in Python and
-            `Module(share_memory_arenas=True)` have it; None: where they were planned for it.
+            emitted yet; the emission changes its outputs, as `to_executorch` does.
+        name: the name of the method, for an exported program.
+        shared: whether the methods run in one set of arenas, as in ExecuTorch's Python runtime and
+            with `Module(share_memory_arenas=True)`; None: if they were planned for it.
 
     O(size of the program x ways). Raises AllocsimError where executorch is missing or the program
     was not planned, DocumentError as the importer of `.pte` files does.
@@ -84,7 +84,7 @@ def _manager(program: Any, name: str) -> Any:
 
 @dataclass(slots=True)
 class _Watch:
-    """What is seen while the graphs are emitted."""
+    """The notes taken while the graphs are emitted."""
 
     tensors: dict[Any, int]
     """The emitter's own table: specification -> index."""
@@ -98,7 +98,7 @@ class _Watch:
     """Node -> its index among the values, and its instructions."""
 
     def settle(self) -> None:
-        """Give what was emitted since the last call to the node that is being emitted."""
+        """Assign the specs emitted since the last call to the graph of the current node."""
         for spec in list(self.tensors)[len(self.home) :]:
             self.home[spec] = self.around[-1]
 
@@ -108,7 +108,7 @@ def _planned(exported: Any, name: str) -> PlannedMethod:
     from executorch.exir.emit import _emitter  # noqa: PLC0415 - optional; `_manager` says so where it is missing
 
     graph = exported.graph_module
-    state = _emitter._EmitterState(  # noqa: SLF001 - the one place where the emitter is looked into
+    state = _emitter._EmitterState(  # noqa: SLF001 - ExecuTorch has no public emitter
         values=[], operators=[], delegates=[], operator_cache={}, emit_stacktrace=False, emit_mutable_buffer_names=True
     )
     top = _emitter._TopLevelEmitter(name, exported, graph, _emitter._ProgramState(), state)  # noqa: SLF001 - as above
@@ -129,7 +129,7 @@ def _planned(exported: Any, name: str) -> PlannedMethod:
 
 @contextmanager
 def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
-    """Let each node that is emitted be written down."""
+    """Note each node that is emitted, for the time of a `with`."""
     emit = emitter.run_node
     places: dict[Any, dict[Any, int]] = {}
 
@@ -158,17 +158,17 @@ def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
 
 
 def _meant(module: Any, emitted: dict[Any, tuple[int, range]]) -> Iterator[tuple[pte.Reading, int]]:
-    """Yield what reads a value after a kernel in place wrote over it, with that kernel's
-    instruction.
+    """Yield each reading of a value that a kernel in place has overwritten before, with the
+    instruction of that kernel.
     """
     from executorch.exir import memory  # noqa: PLC0415 - as above
     from torch.fx.node import map_arg  # noqa: PLC0415 - as above
 
     versions: dict[Any, tuple[Any, int]] = {}
-    """Node -> the node whose memory it has, and how often that was written over when it was made.
+    """Node -> the node whose memory it has, and how often that memory had been overwritten before.
     """
     written: dict[Any, list[int]] = {}
-    """Such a node -> the instructions that wrote over it."""
+    """Node that owns memory -> the instructions that overwrote it."""
     for node in module.graph.nodes:
         given: list[Any] = []
         map_arg(node.args, given.append)
@@ -190,14 +190,14 @@ def _meant(module: Any, emitted: dict[Any, tuple[int, range]]) -> Iterator[tuple
 
 
 def _counted(graph: Any) -> list[Any]:
-    """Return the nodes as the planner counted them: before it added those that free memory."""
+    """Return the nodes that the planner counted: all but those that free memory."""
     from executorch.exir import memory  # noqa: PLC0415 - as above
 
     return [node for node in graph.graph.nodes if node.target is not memory.free]
 
 
 def _slot(spec: Any) -> tuple[int, int] | None:
-    """Return arena and offset, where a tensor has memory that was planned."""
+    """Return a tensor's arena and offset, None without planned memory."""
     return None if spec.mem_id is None or spec.mem_offset is None else (int(spec.mem_id) - 1, int(spec.mem_offset))
 
 

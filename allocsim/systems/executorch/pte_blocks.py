@@ -1,10 +1,10 @@
-"""The branches and loops that a method's jumps stand for.
+"""The branches and loops of a method, recovered from its jumps.
 
-The emitter knows two shapes, and so does this module. A branch: a jump where the condition is
-false, the first side, a jump that is always taken over the second side, the second side. A loop: a
-body and behind it a jump back to its first instruction while the condition is false. A jump that is
-always taken names a value that is false in the file and that no instruction writes. Any other jump
-is refused: its ways cannot be told.
+The emitter writes two patterns, and this module knows the same two. A branch is a jump taken if the
+condition is false, the first side, an unconditional jump over the second side, the second side. A
+loop is a body and behind it a jump back to its first instruction while the condition is false. An
+unconditional jump names a value that is false in the file and that no instruction writes. Any other
+jump is refused, since its ways are unknown.
 
 Source: ExecuTorch `exir/emit/_emitter.py`, `_emit_cond`, `_emit_map`.
 """
@@ -16,7 +16,7 @@ from allocsim.errors import DocumentError
 from allocsim.systems.executorch.pte_file import Call, Jump, Method, Move
 
 MAX_DEPTH: Final = 64
-"""Branches and loops inside each other."""
+"""The most branches and loops nested in each other."""
 
 SIDES: Final = ("true", "false")
 
@@ -26,7 +26,7 @@ class Branch:
     """Two sides, one of which runs."""
 
     at: int
-    """The instruction that decides."""
+    """The jump at its beginning."""
     sides: tuple["Block", "Block"]
 
 
@@ -35,7 +35,7 @@ class Loop:
     """A body that runs again while the condition of the jump at its end is false."""
 
     at: int
-    """The jump back."""
+    """The jump back, at its end."""
     body: "Block"
 
 
@@ -46,13 +46,13 @@ Block = tuple["int | Branch | Loop", ...]
 def blocks(method: Method, source: str) -> Block:
     """Return a method's instructions as branches and loops.
 
-    Raises DocumentError at a jump that is neither. O(instructions x depth).
+    Raises DocumentError at a jump that belongs to neither. O(instructions x depth).
     """
     return _Reading(method, source).block(0, len(method.instructions), 0)
 
 
 class _Reading:
-    """A method while its jumps are read."""
+    """The state of reading a method's jumps."""
 
     def __init__(self, method: Method, source: str) -> None:
         self.source, self.rows = source, method.instructions
@@ -100,7 +100,7 @@ class _Reading:
         return Branch(at, (first, second)), over.target
 
     def refuse(self, at: int, rule: str) -> DocumentError:
-        """Return the error about an instruction."""
+        """Return the error that names an instruction and the rule that it breaks."""
         return DocumentError(self.source, f"instructions[{at}]", rule)
 
 

@@ -1,9 +1,9 @@
-"""What a `.pte` file says: methods, their values, their instructions and the memory planned for
-them, every number checked.
+"""The content of a `.pte` file: methods, their values, their instructions and the memory planned
+for them. Every number is checked.
 
-A method's `values` are its EValues by index: only tensors, truth values and lists of tensors matter
-to memory, all others are None. Instructions keep their positions, since jumps name them. Offsets
-are joined from their two halves; memory id k of a file is arena k - 1 here.
+A method's `values` are its EValues by index: tensors, truth values and lists of tensors; any other
+EValue is None, as it has no memory. Instructions keep their positions, since jumps name them. An
+offset is joined from its two halves; memory id k of a file is arena k - 1 here.
 
 Source: ExecuTorch's `schema/program.fbs` and `schema/scalar_type.fbs` (identifier `ET12`).
 """
@@ -29,10 +29,10 @@ TENSOR, BOOL, LISTS = 5, 3, (10, 11)
 """Members of the union KernelTypes."""
 
 UNBOUNDED: Final = 2
-"""TensorShapeDynamism of tensors whose memory the runtime finds while it runs."""
+"""TensorShapeDynamism of tensors whose memory the runtime allocates while it runs."""
 
 MAX_RANK: Final = 64
-"""Dimensions of a tensor; torch's own bound."""
+"""The most dimensions of a tensor, as in torch."""
 
 EXTERNAL: Final = 1
 """TensorDataLocation of weights in another file."""
@@ -49,17 +49,17 @@ class PlannedTensor:
     content: bool
     """Whether the file, or a file beside it, holds its content."""
     name: str = ""
-    """Its qualified name, where the file says it."""
+    """Its qualified name, "" where the file has none."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The size of its elements in bytes."""
         return dense_nbytes(self.shape, int(WIDTHS[dtype_code("dtype", self.dtype)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of tensors, by value index; -1 where one is left out."""
+    """A list of tensors, by value index; -1 for a tensor that is left out."""
 
     items: tuple[int, ...]
 
@@ -86,7 +86,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Where `condition` is false, the instruction `target` is next."""
+    """If `condition` is false, the instruction `target` is next."""
 
     condition: int
     target: int
@@ -94,7 +94,7 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The memory of an unbounded tensor goes back."""
+    """Frees the memory of an unbounded tensor."""
 
     value: int
 
@@ -104,7 +104,7 @@ Instruction = Call | Move | Jump | Free
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One entry point."""
+    """One entry point of the program."""
 
     name: str
     values: tuple[Held, ...]
@@ -112,7 +112,7 @@ class Method:
     outputs: tuple[int, ...]
     instructions: tuple[Instruction, ...]
     sizes: tuple[int, ...]
-    """Bytes of each arena."""
+    """The size of each arena in bytes."""
 
 
 def parse(data: bytes, source: str) -> list[Method]:

@@ -1,50 +1,50 @@
-"""ExecuTorch: a `.pte` file, its instructions and the memory its planner gave each tensor (what the
-file says: `allocsim.systems.executorch.pte_file`).
+"""ExecuTorch: a `.pte` file as programs and plans, from its instructions and the memory planned for
+each tensor (`allocsim.systems.executorch.pte_file` has the fields of the file).
 
 Time: the file has no lifetimes; instructions run in order and are the steps, after one
 `host.write` for each input and before one `host.read` of the outputs.
 
 Programs
-    One for each way through a method's branches (`allocsim.programs.ways`); the body of a loop runs
-    twice, its last iteration standing for all that follow. Methods are judged apart, each with
-    memory of its own, unless they share state.
+    One for each way through a method's branches (`allocsim.programs.ways`). The body of a loop runs
+    twice; the second turn stands for all later ones. Methods are judged apart, each with memory of
+    its own, unless they share state.
 Shared state
     `share_mutable_buffers` plans the buffers that any method writes into a memory of their own, the
-    second, which has one size in all methods; so two methods that keep states there share them
-    (`_share`). The runtime then gives all methods one set of arenas: those of the file. A state is
-    one buffer in all methods, by its qualified name, else by its place. The session runs each way
-    next behind each (`_session`): what one run does to a state, the run behind it may want.
+    second, which has one size in all methods. So two methods that keep states there share them
+    (`_share`). The runtime then gives all methods one set of arenas, those of the file. A state is
+    one buffer in all methods, found by its qualified name, or else by its slot. The session has
+    each way run directly after each (`_session`), since a run may need the state of the run before.
 Buffers
-    One for each tensor that an instruction writes, each time it does, in the slot of the file. What
-    has content and no memory is a `parameter`; what has memory and is listed before all that is
-    computed, though it is no input, is a `state`. What has no memory lies apart: its pointer comes
-    from outside. The alignment is the width of an element: the file says none.
+    One for each tensor that an instruction writes, each time it does, in the slot of the file. A
+    tensor with content and without memory is a `parameter`. A tensor with memory that is no input,
+    and is listed before all computed tensors, is a `state`. A tensor without memory lies apart: its
+    pointer comes from outside. The alignment is the width of an element, as the file has none.
 Instructions
-    A kernel's last argument is what it returns, a tensor or a list of tensors (`RETURNS` has those
-    that differ); as out-arguments the same come before it and are no operands. Of a delegate, the
-    arguments behind the last one that holds something are results. A jump reads its condition. A
-    move hands a pointer on: it is a `same` into a buffer that lies where the source lies, since
-    that is where the runtime then looks, whatever slot was planned for the target.
+    A kernel's last argument is its result, a tensor or a list of tensors (`RETURNS` has the
+    exceptions). The same tensors stand before it as out-arguments, which are no operands. The
+    results of a delegate are the arguments behind the last one that has content. A jump reads its
+    condition. A move passes a pointer on: it is a `same` into a buffer in the slot of the source,
+    since the runtime then reads there, whatever slot was planned for the target.
 Views
-    A view of planned memory has no instruction: it is a tensor that nothing writes, inside the slot
-    of one that came before it in the list of values. Of several, the last one is its base: values
-    are listed in the order of the graph. A state is listed before all that is computed, so it lies
-    in nothing, and may be a base before it is read. `executorch_prim::et_view` hands on the
-    pointer; any other view has the address that was planned for its base. Of what was moved, that is not where
-    the bytes are: the view is a `same` of the moved tensor, which no slot holds. A branch knows its
-    operands by tensors of its own, which are not in the file: nothing writes where they were
-    planned, and a view of one has no slot either.
+    A view of planned memory has no instruction: it is a tensor that no instruction writes, inside
+    the slot of an earlier tensor in the list of values. Of several such tensors the last one is its
+    base, since values are listed in the order of the graph. A state is listed before all computed
+    tensors, so it is no view, and may be a base before it is read. `executorch_prim::et_view`
+    passes the pointer on; any other view has the address that was planned for its base. A moved
+    tensor's bytes are elsewhere: its view is a `same` without a slot. A branch reads its operands
+    by tensors of its own, which are not in the file. No instruction writes to their planned memory,
+    so a view of one has no slot either.
 In place
-    By `torch`'s schemas a kernel whose name ends in `_` writes its first operand: over a state it
-    is the user's mutation, over any other tensor a new buffer in the same slot with a declared
-    pair. An out-argument may alias nothing: the schemas give each a set of its own. Who reads the
-    operand later has the same index in the file, whether the old value is meant or the new one:
-    `meant` says so where the graph is known (`planned_program`); else the new one is taken to be,
-    and the program's `meta` tells of it (`unseen`).
+    By torch's schemas a kernel whose name ends in `_` writes its first operand. On a state this is
+    the user's mutation, on any other tensor a new buffer in the same slot with a declared pair. An
+    out-argument may alias no operand, as the schemas give each an alias set of its own. A later
+    reader has the same index in the file, whether it needs the old value or the new one. `meant`
+    says which, where the graph is known (`planned_program`); otherwise the new value is assumed,
+    and `unseen` in the program's `meta` names the assumption.
 
 What this module does not see: whether methods that share no state get arenas of their own
-(`unseen` names what would be lost); the planner's lifetimes; a view's base where an earlier reuse
-of its slot has the same size; what a delegate does inside.
+(`unseen` names the states that they could lose); the planner's lifetimes; a view's base where an
+earlier tensor in its slot has the same size; the inside of a delegate.
 """
 
 from collections import Counter
@@ -65,25 +65,25 @@ from allocsim.systems.executorch.pte_blocks import SIDES, Block, Branch, Loop, b
 from allocsim.systems.executorch.pte_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
 
 RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
-"""Kernel -> the argument it writes, where that is not the last. Source: `kernels/prim_ops`."""
+"""Kernel -> the argument it writes, if not the last one. Source: `kernels/prim_ops`."""
 
 HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
-"""Kernels whose result is the pointer of their first operand."""
+"""Kernels whose result gets the pointer of their first operand."""
 
 COPY: Final = "aten::copy_"
-"""Kernel that writes all of its first operand, and does not read it."""
+"""The kernel that overwrites all of its first operand and does not read it."""
 
 SHARED: Final = 1
-"""Arena in which methods share state. Source: `MemoryPlanningPass.run_multimethod`."""
+"""The arena in which methods share state. Source: `MemoryPlanningPass.run_multimethod`."""
 
 UNKNOWN_VIEW: Final = "view of an unknown tensor"
-"""Kind of the op that makes what no instruction makes and no tensor of the file holds."""
+"""Kind of the op that makes a view whose base is no tensor of the file."""
 
 OUTPUTS: Final = -1
-"""In place of an instruction: what the method returns."""
+"""Stands for an instruction where the method's outputs are read."""
 
 Reading = tuple[int, int, int]
-"""An instruction, an EValue that it reads, and how often it was read there before."""
+"""An instruction, an EValue among its operands, and how many times the EValue came before there."""
 
 READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 """Kernels that read no bytes."""
@@ -104,11 +104,11 @@ def loads(
 ) -> Document:
     """Return a program and a plan for each way through each method.
 
-    `meant` says of each method what reads a value after it was written over, and which instruction
-    did it; None where only the file is known. `shared` says whether all methods run in one set of
-    arenas; None: where the file plans for it.
+    `meant` has, for each method, the readings of overwritten values and the instructions that
+    overwrote them; None if only the file is known. `shared` says whether all methods run in one set
+    of arenas; None: if the file was planned for it.
 
-    Raise DocumentError with place and rule. O(size of the file x ways).
+    Raises DocumentError with place and rule. O(size of the file x ways).
     """
     plans: list[Plan] = []
     methods = parse(data, source)
@@ -134,14 +134,14 @@ def loads(
 
 
 def _share(methods: Sequence[Method]) -> bool:
-    """Return whether two methods keep states in the second memory, and it has one size in both."""
+    """Return whether two methods keep states in the second memory, of one size in both."""
     sizes = [one.sizes[SHARED] for one in methods if any(arena == SHARED for arena, _ in _kept(one).values())]
     return len(set(sizes)) < len(sizes)
 
 
 def _session(plans: Sequence[Plan]) -> Iterator[Run]:
-    """Yield plans in an order in which each runs next behind each, itself too: plans^2 + 1 runs,
-    the Lyndon words of one and of two letters in order, and the first letter again.
+    """Yield plans^2 + 1 runs in which each plan runs directly after each plan, itself included: the
+    Lyndon words of one and two letters in order, and the first letter again.
     """
     ends = range(len(plans))
     charge("run", len(plans) ** 2 + 1)
@@ -151,8 +151,8 @@ def _session(plans: Sequence[Plan]) -> Iterator[Run]:
 
 
 def _arenas(methods: Sequence[Method], *, shared: bool) -> tuple[Arena, ...]:
-    """Return the arenas of the file, each as large as the largest method wants it, or those of all
-    methods, those of each behind those of the one before.
+    """Return, if the methods share, the arenas of the file, each as large as the largest method
+    needs it; otherwise the arenas of all methods, one method after another.
     """
     rows = [(f"{method.name}, " if len(methods) > 1 else "", method.sizes) for method in methods]
     if shared:
@@ -180,8 +180,8 @@ def _apart(methods: Sequence[Method]) -> Iterator[Method]:
 
 
 def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
-    """Return every branch, loops unrolled."""
-    charge("op of a run", len(block) + 1)  # loops within loops are a power of turns
+    """Return the sides of each branch, by where it stands once loops are unrolled."""
+    charge("op of a run", len(block) + 1)  # the copies of nested loops multiply
     found: dict[Where, tuple[str, ...]] = {}
     for item in block:
         if isinstance(item, Branch):
@@ -195,7 +195,7 @@ def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
 
 
 class _Walk:
-    """One way through a method while it is written down."""
+    """The state of writing down one way through a method."""
 
     def __init__(
         self,
@@ -209,28 +209,27 @@ class _Walk:
     ) -> None:
         self.method, self.taken, self.meant = method, taken, meant
         self.at = OUTPUTS
-        """The instruction that reads."""
+        """The instruction being written down."""
         self.reads: Counter[int] = Counter()
-        """EValue -> how often it read it."""
+        """EValue -> how often that instruction has read it so far."""
         self.before: dict[int, dict[int, int]] = {}
-        """Instruction that wrote over a value that is meant later -> what EValues were before it.
-        """
+        """Instruction that overwrites a value still needed -> `now` as it was before it."""
         self.unseen: list[str] = []
-        """What the file does not say, and the answer hangs on."""
+        """Facts that the file does not state and the verdict depends on."""
         self.growing = Placing(method.name, arenas)
         self.label, self.shared = label, shared
         self.said: list[str] = []
         self.decided: dict[tuple[int, int], str] = {}
-        """What a condition is, by EValue and by how often it was written."""
+        """(EValue of a condition, how often it was written) -> the side that it selects."""
         self.written: Counter[int] = Counter()
         """EValue -> how often a kernel or move wrote it."""
         self.now: dict[int, int] = {}
-        """EValue -> the value it is now."""
+        """EValue -> its latest value."""
         self.kept = _kept(method)
         self.states: set[int] = set()
         """Buffers that outlive a run."""
         self.moved: set[int] = set()
-        """Values that a move handed on: they lie elsewhere than their EValues were planned."""
+        """Results of moves: they do not lie in the slots planned for their EValues."""
         self.call: tuple[str, ...] = ()
         self.suffix = ""
         self.last = True
@@ -239,7 +238,7 @@ class _Walk:
         """EValue that a loop fills -> rows written so far."""
 
     def plan(self, block: Block) -> Plan:
-        """Write uploads, instructions and reads down."""
+        """Write uploads, instructions and the host's read down; return the plan."""
         for index in self.method.inputs:
             if isinstance(self.method.values[index], PlannedTensor):
                 self.now[index] = self.fresh(index, f"input {index}", role=Role.INPUT)
@@ -332,7 +331,7 @@ class _Walk:
             self.now.update(zip(results, made, strict=True))
 
     def sides(self, row: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what a kernel is given, and the tensors it writes, by EValue."""
+        """Return the EValues of a kernel's operands, and of the tensors that it writes."""
         values, args = self.method.values, row.args
         if row.delegate:
             held = [place for place, index in enumerate(args) if index in self.now or not self.unwritten(index)]
@@ -357,12 +356,12 @@ class _Walk:
         return operands, tuple(index for index in returned if index >= 0 and isinstance(values[index], PlannedTensor))
 
     def unwritten(self, index: int) -> bool:
-        """Whether a value is a tensor that nothing gave content to."""
+        """Return whether an EValue is a tensor without content."""
         tensor = self.method.values[index]
         return isinstance(tensor, PlannedTensor) and not tensor.content and self.base(index) is None
 
     def held(self, indices: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the values of the tensors among EValues, lists opened."""
+        """Return the values of the tensors among EValues and in lists among them."""
         found: list[int] = []
         for index in indices:
             row = self.method.values[index]
@@ -372,7 +371,7 @@ class _Walk:
         return tuple(found)
 
     def operand(self, index: int) -> int:
-        """Return the value that is meant: before it was written over, where the graph says so."""
+        """Return the value that an operand needs: the overwritten one, if `meant` says so."""
         key = self.at, index, self.reads[index]
         self.reads[index] += 1
         then = self.before.get((self.meant or {}).get(key, OUTPUTS))
@@ -384,7 +383,7 @@ class _Walk:
         return found
 
     def read(self, index: int) -> int:
-        """Return the value of a tensor: as it was written, a view, or content from before."""
+        """Return the value of a tensor: written in this run, a view, or there before the run."""
         if index not in self.now:
             base, tensor = self.base(index), self.method.values[index]
             if base is not None:
@@ -396,7 +395,7 @@ class _Walk:
         return self.now[index]
 
     def content(self, index: int) -> int:
-        """Add what has content before the run: a state where memory is planned for it."""
+        """Add a tensor with content before the run: with planned memory it is a state."""
         tensor, name = self.method.values[index], f"{self.label}value {index}"
         assert isinstance(tensor, PlannedTensor)
         if tensor.slot is None:
@@ -410,7 +409,7 @@ class _Walk:
         return self.fresh(index, name, role=Role.STATE)
 
     def base(self, index: int) -> int | None:
-        """Return the value that a tensor without a writer is a view of, if there is one."""
+        """Return the value that an unwritten tensor is a view of, None where there is none."""
         tensor = self.method.values[index]
         if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
             return None
@@ -424,12 +423,12 @@ class _Walk:
         return None
 
     def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
-        """Return where views of a tensor lie: of what was moved, where that was planned."""
+        """Return the slot of a tensor's views; for a moved tensor, the slot planned for it."""
         as_planned = index not in self.now or self.now[index] in self.moved
         return (tensor.slot or APART) if as_planned else self.growing.slot_of(self.now[index])
 
     def view(self, index: int, base: int) -> int:
-        """Add a view of a value: the tensor of an EValue in the buffer of the value."""
+        """Add a view: the tensor of an EValue, in the buffer of the value `base`."""
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
         if base in self.moved and tensor.slot is not None:
@@ -443,8 +442,8 @@ class _Walk:
         return made
 
     def astray(self, index: int, base: int, tensor: PlannedTensor) -> int:
-        """Add a view of what was moved: it has the moved bytes only where they lie as planned, and
-        no slot otherwise.
+        """Add a view of a moved tensor, in its planned slot if the moved bytes lie there, and
+        without a slot otherwise.
         """
         slot = tensor.slot if tensor.slot == self.growing.slot_of(base) else None
         made = self.seen(index, tensor, slot)
@@ -452,20 +451,20 @@ class _Walk:
         return made
 
     def nowhere(self, index: int, tensor: PlannedTensor) -> int:
-        """Add a view of a tensor that is not in the file: no slot has its bytes."""
+        """Add a view, without a slot, of a tensor that is not in the file."""
         made = self.seen(index, tensor, None)
         self.emit(UNKNOWN_VIEW, None, (), (made,))
         return made
 
     def seen(self, index: int, tensor: PlannedTensor, slot: tuple[int, int] | None) -> int:
-        """Add a buffer for a view that has one of its own, and the value in it."""
+        """Add a buffer for a view, which shares none with its base, and the value in it."""
         name = f"value {index}{self.suffix}"
         buffer = self.growing.buffer(name, tensor.nbytes, slot or (UNPLACED, 0), alignment=1, meta={"value": index})
         return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
 
     def over(self, operands: tuple[int, ...], operand: int, results: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the result of a kernel that writes its first operand, and let every name of that
-        operand be the result from now on.
+        """Return the result of a kernel that writes its first operand. From now on the result is
+        the value of the operand's EValue and of the kernel's results.
         """
         index = next(i for i in operands if self.now.get(i) == operand)
         tensor = self.method.values[index]
@@ -484,7 +483,7 @@ class _Walk:
         return (made,)
 
     def fill(self, at: int, kind: str, read: tuple[int, ...], target: int) -> None:
-        """Write a row of what a loop fills; the last turn writes all rows that are left."""
+        """Write one row of a tensor that a loop fills; the last turn writes all remaining rows."""
         tensor = self.method.values[target]
         assert isinstance(tensor, PlannedTensor)
         row = self.rows.get(target, 0)
@@ -528,9 +527,9 @@ class _Walk:
 
 
 def _kept(method: Method) -> dict[int, Slot]:
-    """Return the planned tensors that are there before a run, with their slots: of what nothing but
-    a kernel in place writes, and is no input, those that are listed before all that is computed and
-    lie in no tensor before them. O(values^2) at worst.
+    """Return the states of a method with their slots: planned tensors that are no input, that no
+    kernel writes except in place, that are listed before all computed tensors, and that lie in no
+    earlier tensor. O(values^2) at worst.
     """
     written: set[int] = set()
     for row in method.instructions:
@@ -554,19 +553,19 @@ def _kept(method: Method) -> dict[int, Slot]:
 
 
 def _results(method: Method, row: Call) -> set[int]:
-    """Return the EValues that a kernel writes, lists opened."""
+    """Return the EValues that a kernel writes, those in lists too."""
     index = row.args[RETURNS.get(row.kind, -1) % len(row.args)]
     held = method.values[index]
     return set(held.items) if isinstance(held, Listed) else {index}
 
 
 def _inside(slot: Slot, nbytes: int, around: Slot, size: int) -> bool:
-    """Whether some bytes of an arena lie in others."""
+    """Return whether `nbytes` from `slot` on lie within `size` bytes from `around` on."""
     return slot[0] == around[0] and around[1] <= slot[1] and slot[1] + nbytes <= around[1] + size
 
 
 def writes_first(kind: str) -> bool:
-    """Whether a kernel's name says, by torch's rule, that it writes its first operand."""
+    """Return whether a kernel writes its first operand, by torch's rule for names."""
     name = kind.rpartition("::")[2].partition(".")[0]
     return name.endswith("_") and not name.startswith("_")
 

@@ -1,12 +1,12 @@
-"""LiteRT's arena planner (what `allocate_tensors` runs, without delegates), asked by a model whose
-tensors have the lives and sizes of a question; a model for each arena.
+"""LiteRT's arena planner (`allocate_tensors` runs it, without delegates), asked by a model for each
+arena of a question, whose tensors have the lifetimes and sizes of the question.
 
-It takes no problem from outside, so a graph is made that has it: at each step a FILL makes every
-tensor of bytes that begins there, and after them a SLICE of no bytes reads every tensor that ends
-there. A tensor that the host reads later is an output of the model. Nothing is computed; offsets
+The planner accepts no problem from outside, so the model encodes it: at each step a FILL makes
+every tensor of bytes whose lifetime begins there, and then a SLICE of no bytes reads every tensor
+whose lifetime ends there. A pinned tensor is an output of the model. The model is not run; offsets
 are differences of the pointers that the interpreter gives.
 
-What this module does not see: pairs in place (no operator here may take its operand's place),
+What this module does not see: pairs in place (no operator here may write over its operand),
 temporaries of operators, and tensors of no bytes.
 """
 
@@ -22,15 +22,15 @@ from asking import AskedBuffer, RefusedError, arena_by_arena, serve
 ALIGNMENT = 64
 
 MOST = 1 << 30
-"""Bytes: an interpreter takes the memory that it plans."""
+"""The most bytes of a question: an interpreter allocates the memory that it plans."""
 
 INT8, INT32 = 9, 2
 CODES = (94, 65)
-"""FILL and SLICE."""
+"""BuiltinOperator of FILL and of SLICE."""
 
 
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
-    """Return the offsets of the tensors, each arena from its lowest one."""
+    """Return the offset of each tensor in bytes, from the lowest tensor of its arena."""
     if sum(row.nbytes for row in buffers) > MOST:
         raise RefusedError(f"the interpreter would take more than {MOST} bytes")
     offsets: list[int] = arena_by_arena(_arena, buffers, steps)
@@ -48,12 +48,12 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _model(rows: Sequence[AskedBuffer], steps: int) -> bytes:
-    """Return a model; its first tensors are those of the question."""
+    """Return the bytes of a model; its first tensors are those of the question."""
     tensors = [_tensor([row.nbytes], INT8) for row in rows]
     buffers: list[Any] = [schema.BufferT()]
 
     def constant(number: int) -> int:
-        """Return a tensor of one known number."""
+        """Add a constant tensor of one number; return its index."""
         buffers.append(schema.BufferT())
         buffers[-1].data = np.frombuffer(np.array([number], "<i4").tobytes(), np.uint8)
         tensors.append(_tensor([1], INT32, len(buffers) - 1))

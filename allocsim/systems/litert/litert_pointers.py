@@ -4,16 +4,16 @@
      "tensors": [{"id": 0, "name": "x", "size": 256, "first": 0, "last": 4, "offset": 512}],
      "ops": [{"op": "RESHAPE", "ins": [0], "outs": [1]}]}
 
-Time: `first` and `last` are the first and last operators that touch a tensor, closed; they are what
-was read off the graph, no planner's belief, and are not used. An operator runs at each step. What
-no operator writes is uploaded first; what an operator wrote and `last` lets live to the end is read
-by the host.
+Time: one operator runs at each step. `first` and `last` are the first and last operators that touch
+a tensor, closed; they come from the graph and are no planner's belief. The host uploads the tensors
+that no operator writes, and at the end reads the written ones whose `last` is the end. `first` and
+`last` have no other use here.
 
-Offsets are those of pointers into one arena. Kinds in place:
-`allocsim.systems.litert.tflite_in_place`. Types are not in the file, so a tensor is bytes.
+All pointers lead into one arena; an offset is the distance from its lowest pointer. In-place pairs
+are those of `allocsim.systems.litert.tflite_in_place`. The file has no types: a tensor is bytes.
 
-Control flow is not in the pointers. It is read from the model that lies beside the file under the
-same name (`x.json`, `x.tflite`); without it such a file is refused.
+The file has no control flow. Where a model has some, it is read from the `.tflite` of the same name
+beside the file (`x.json`, `x.tflite`); without that model the file is refused.
 
 What this module does not see: constants, which have no offset, and temporaries of kernels.
 """
@@ -36,11 +36,11 @@ from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
 Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 
 MAX_ROWS: Final = 1 << 22
-"""Tensors, and operators, of one file."""
+"""The most tensors, and the most operators, of one file."""
 
 
 class PointedTensor(msgspec.Struct, frozen=True):
-    """A tensor and where it lies."""
+    """A tensor with its size and offset in bytes."""
 
     id: Count
     size: Count
@@ -59,7 +59,7 @@ class PointedOp(msgspec.Struct, frozen=True):
 
 
 class PointedModel(msgspec.Struct, frozen=True):
-    """What was read off an interpreter."""
+    """The tensors and operators of an interpreter."""
 
     tensors: Annotated[list[PointedTensor], msgspec.Meta(max_length=MAX_ROWS)]
     ops: Annotated[list[PointedOp], msgspec.Meta(max_length=MAX_ROWS)]
@@ -67,7 +67,7 @@ class PointedModel(msgspec.Struct, frozen=True):
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is such a dump."""
+    """Return whether a file that begins with `head` is a recording of pointers."""
     return head.lstrip()[:1] == b"{" and re.search(rb'"versions"\s*:\s*"(ai-edge-litert|tflite)', head) is not None
 
 
@@ -96,7 +96,7 @@ def loads(data: bytes, source: str = "pointers") -> Document:
 
 
 def _in_line(model: PointedModel, source: str, first: int) -> Document:
-    """Return ways through the model beside the file, with the pointers of its first subgraph."""
+    """Return the document of the model beside the file, its first subgraph at the pointers."""
     beside = Path(source).with_suffix(".tflite")
     try:
         data = beside.read_bytes()
@@ -135,7 +135,7 @@ def _document(model: PointedModel, by_id: dict[int, PointedTensor]) -> Document:
 
 
 def _kernel(growing: Placing, name: str, kind: str, operands: list[int], results: list[int]) -> None:
-    """Add an op; one that changes no byte is a `same` where sizes agree."""
+    """Add an op; an operator that changes no byte is a `same` if both sizes are equal."""
     same = (
         kind in UNMODIFIED
         and operands

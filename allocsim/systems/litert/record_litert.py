@@ -1,13 +1,13 @@
-"""Writes down the pointers that a LiteRT interpreter gave the tensors of a model, for `allocsim
+"""Records the pointers that a LiteRT interpreter gives the tensors of a model, for `allocsim
 check`.
 
     python allocsim/systems/litert/record_litert.py model.tflite > model.json
 
-It runs in the interpreter that has LiteRT and needs nothing of this project. No delegate plans:
-what is written down are the pointers of LiteRT's own planner. Tensors that no operator writes and
-that are no input are constants, or variables that last; they lie apart and have no offset. Nor has
-a tensor whose size only the run decides. What a WHILE or an IF runs inside is not in the pointers:
-`check` reads it from the model, if it lies beside under the same name.
+The script runs in a Python that has LiteRT and imports nothing of this project. No delegate is
+loaded, so the pointers are those of LiteRT's own planner. A tensor that no operator writes and that
+is no input is a constant or a persistent variable; it lies apart and has no offset. Nor has a
+tensor whose size is known only at run time. The subgraphs of a WHILE or an IF are not recorded:
+`check` reads them from the model, if it has the same name and lies in the same folder.
 
 What this module does not see: tensors of other subgraphs, temporaries of kernels.
 """
@@ -25,7 +25,7 @@ def interpreter(model: "str | bytes", **options: Any) -> Any:
 
     Args:
         model: a path, or the bytes of a file.
-        options: more for LiteRT's `Interpreter`.
+        options: further arguments of LiteRT's `Interpreter`.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - optional
 
@@ -37,10 +37,10 @@ def interpreter(model: "str | bytes", **options: Any) -> Any:
 
 
 def recorded(planned: Any) -> Row:
-    """Return what `check` reads of an interpreter with tensors allocated. O(tensors + uses)."""
+    """Return the record of an interpreter whose tensors are allocated. O(tensors + uses)."""
     ops = [
         {"op": row["op_name"], "ins": row["inputs"].tolist(), "outs": row["outputs"].tolist()}
-        for row in planned._get_ops_details()  # noqa: SLF001 - LiteRT has no other word for it
+        for row in planned._get_ops_details()  # noqa: SLF001 - LiteRT has no public call
     ]
     made = {index: step for step, row in reversed([*enumerate(ops)]) for index in row["outs"]}
     last = {index: step for step, row in enumerate(ops) for index in (*row["ins"], *row["outs"])}
@@ -55,7 +55,7 @@ def recorded(planned: Any) -> Row:
                 size = held.nbytes
                 if index in made or index in given:
                     at[index] = held.__array_interface__["data"][0]
-            except ValueError:  # no memory before the run
+            except ValueError:  # the tensor has no memory before the run
                 size = int(row["shape"].prod()) * getattr(row["dtype"](), "itemsize", 1)
             tensors.append(
                 {"id": index, "name": row["name"], "size": size, "first": made.get(index, 0), "last": last[index]}

@@ -1,34 +1,34 @@
-"""LiteRT and TensorFlow Lite: a `.tflite` file, with the offline plan where it has one (what the
-file says: `allocsim.systems.litert.tflite_file`).
+"""LiteRT and TensorFlow Lite: a `.tflite` file as programs, with its offline plan if it has one
+(`allocsim.systems.litert.tflite_file` has the fields of the file).
 
 Time: operators run in order and are the steps, after one `host.write` for each input and before one
-`host.read` of the outputs; called subgraphs are in line. Most files have no plan, since the
-interpreter makes one when it loads them: such a file is programs without a plan. With a delegate
-(XNNPACK is the default on many platforms) the interpreter's own plan is not what runs, whatever
-stands in the file.
+`host.read` of the outputs; called subgraphs are put in line. Most files have no plan, since the
+interpreter plans when it loads them: the document then has programs alone. With a delegate (XNNPACK
+is the default on many platforms) the interpreter runs the delegate's plan, whatever plan the file
+has.
 
 Programs
     One for each way through the IFs (`allocsim.programs.ways`). Condition and body of a WHILE run
     twice, the condition once more.
 Buffers
     One for each tensor that an operator writes, each time it does, in the one arena at the offset
-    of the plan. Constants are `parameter`; variables are `state`. What the plan leaves to the
-    runtime (-1) lies apart, and so do constants.
+    of the plan. Constants are `parameter`; variables are `state`. Constants, and tensors that the
+    plan leaves to the runtime (-1), lie apart.
 Operators
-    RESHAPE and its kin are `same`, in a slot of their own or in their operand's. What
-    else may lie over what is in `allocsim.systems.litert.tflite_in_place`. IF and WHILE copy one tensor
-    after the other, each copy a `same`: operands to the inputs of a subgraph, its outputs to the
-    operator's, and in a WHILE those to the inputs again. That is what microcontrollers do, for
-    which offline plans are; an interpreter, whose pointers are given, copies the outputs of a body
-    to the inputs of that body (`tensorflow/lite/kernels/while.cc`, step 3-2, where sizes are
-    fixed). What all of them were before the first copy is meant: an output of a body that is an
-    input of it may be lost so.
+    RESHAPE and its like (`UNMODIFIED`) are `same`, in a slot of their own or in their operand's.
+    Other in-place pairs are those of `allocsim.systems.litert.tflite_in_place`. IF and WHILE copy
+    tensors one after another, each copy a `same`: operands to the inputs of a subgraph, its outputs
+    to the operator's outputs, and in a WHILE those to the inputs again. So do microcontrollers, the
+    targets of offline plans. An interpreter, whose pointers are given, copies the outputs of a body
+    to that body's inputs (`tensorflow/lite/kernels/while.cc`, step 3-2, for fixed sizes). Every
+    copy needs its source as it was before the first copy, so a plan can lose an output of a body
+    that is also an input of it.
 
-With the pointers of an interpreter (`Pointers`) the first subgraph lies where they lead, and each
-tensor of the others in one place of its own.
+With the pointers of an interpreter (`Pointers`), the tensors of the first subgraph lie at these
+pointers, and each tensor of another subgraph in a slot of its own.
 
-What this module does not see: what pointers lay tensors of other subgraphs over; scratch buffers
-that kernels ask for while they prepare; shapes that only the run decides.
+What this module does not see: overlaps with tensors of other subgraphs at an interpreter's
+pointers; scratch buffers of kernels; shapes known only at run time.
 """
 
 from collections.abc import Mapping
@@ -46,35 +46,35 @@ from allocsim.systems.litert.tflite_file import IDENTIFIER, Operator, Subgraph, 
 from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
 
 MAX_OPS: Final = 1 << 22
-"""Ops of all programs made of one file."""
+"""The most ops of all programs made of one file."""
 
 MAX_DEPTH: Final = 64
-"""Subgraphs called inside each other."""
+"""The most subgraphs nested by calls."""
 
 SIDES: Final = ("then", "else")
 
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """Where an interpreter laid the tensors of the first subgraph."""
+    """The offsets at which an interpreter laid the tensors of the first subgraph."""
 
     source: str
     kinds: list[str]
-    """Of its operators, in order."""
+    """The kinds of its operators, in order."""
     offsets: Mapping[int, int]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is such a model."""
+    """Return whether a file that begins with `head` is a TensorFlow Lite model."""
     return identifier(head) == IDENTIFIER
 
 
 @metered
 def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = None) -> Document:
-    """Return a program for each way through the first subgraph and, where the file has an offline
-    plan, or an interpreter's pointers are given, a plan for each.
+    """Return a program for each way through the first subgraph, and a plan for each if the file has
+    an offline plan or `pointers` are given.
 
-    Raise DocumentError with place and rule. O(size of the file x ways).
+    Raises DocumentError with place and rule. O(size of the file x ways).
     """
     graphs = parse(data, source)
     if pointers is not None:
@@ -100,13 +100,13 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
 
 
 def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str, ...]]:
-    """Return every IF there is once loops are unrolled."""
+    """Return the sides of each IF, by where it stands once loops are unrolled."""
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(graph: int, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(source, f"subgraphs[{graph}]", "subgraphs call each other too deeply")
-        charge("instruction", len(graphs[graph].operators) + 1)  # loops within loops are a power of turns
+        charge("instruction", len(graphs[graph].operators) + 1)  # the copies of nested loops multiply
         for at, op in enumerate(graphs[graph].operators):
             name = f"{op.kind} {at}"
             if op.kind == "if":
@@ -126,17 +126,17 @@ def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A subgraph while it runs."""
+    """The state of a subgraph at one call of it."""
 
     number: int
     now: dict[int, int]
-    """Tensor -> the value it is now."""
+    """Tensor -> its latest value."""
     where: Where = ()
     depth: int = 0
 
 
 class _Walk:
-    """One way through a model while it is written down."""
+    """The state of writing down one way through a model."""
 
     def __init__(
         self, graphs: tuple[Subgraph, ...], taken: Mapping[Where, str], source: str, pointers: Pointers | None
@@ -145,9 +145,9 @@ class _Walk:
         inner = [] if pointers is None else [Arena(name="tensors of subgraphs, each apart", alignment=1)]
         self.growing = Placing(graphs[0].name, (Arena(name="arena", alignment=1), *inner))
         self.apart: dict[tuple[int, int], int] = {}
-        """(subgraph, tensor) -> its place among tensors that no pointer leads to."""
+        """(subgraph, tensor) -> its offset in the arena of tensors without a pointer."""
         self.used = 0
-        """Bytes of these."""
+        """The bytes taken in that arena."""
         self.kept: dict[tuple[int, int], int] = {}
         """(subgraph, tensor) -> the value of a constant or variable."""
         self.said: list[str] = []
@@ -155,7 +155,7 @@ class _Walk:
         self.suffix = ""
 
     def plan(self) -> Plan:
-        """Write uploads, operators and reads down."""
+        """Write uploads, operators and the host's read down; return the plan."""
         graph, top = self.graphs[0], _Standing(0, {})
         for index in dict.fromkeys(graph.inputs):
             top.now[index] = self.fresh(0, index, role=Role.INPUT)
@@ -166,7 +166,7 @@ class _Walk:
         return self.growing.plan_for(program, self.pointers.source if self.pointers else "tflite offline plan")
 
     def graph(self, here: _Standing) -> None:
-        """Write a subgraph down, from the values of its inputs."""
+        """Write the operators of a subgraph down; its inputs have values already."""
         if here.depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
             raise DocumentError(self.source, f"subgraphs[{here.number}]", "subgraphs call each other too deeply")
         for at, op in enumerate(self.graphs[here.number].operators):
@@ -215,7 +215,7 @@ class _Walk:
         asked, answers = self.graphs[condition.number].inputs, self.graphs[condition.number].outputs
         given, made = self.graphs[body.number].inputs, self.graphs[body.number].outputs
         carried = (here, op.inputs)
-        """Where the values are that the next turn is given."""
+        """The subgraph and its tensors that are copied into the next turn."""
         if not live:
             self.copy(name, carried, (here, op.outputs))
             carried = (here, op.outputs)
@@ -242,7 +242,7 @@ class _Walk:
     def copy(
         self, name: str, given: tuple[_Standing, tuple[int, ...]], into: tuple[_Standing, tuple[int, ...]]
     ) -> None:
-        """Copy tensors, one after the other, into those of another subgraph or of the same."""
+        """Write copies down, one after another, of tensors into tensors of any subgraph."""
         (source, sources), (target, targets) = given, into
         if len(sources) != len(targets):
             raise DocumentError(self.source, name, f"hands {len(sources)} tensors to {len(targets)}")
@@ -257,7 +257,7 @@ class _Walk:
             target.now[place] = made
 
     def read(self, here: _Standing, index: int) -> int:
-        """Return the value of a tensor: made before, a constant, a variable, or from nowhere."""
+        """Return a tensor's value: its latest one, a constant, a variable, or an unwritten one."""
         if index in here.now:
             return here.now[index]
         key = here.number, index

@@ -1,9 +1,9 @@
-"""What a `.tflite` file says: subgraphs, tensors, operators and, where there is one, the offline
-plan, every number checked.
+"""The content of a `.tflite` file: subgraphs, tensors, operators and, if it has one, the offline
+plan. Every number is checked.
 
 The offline plan is the metadata `OfflineMemoryAllocation`: a buffer of i32 with a version (1), a
-subgraph, a count, and for each tensor its byte offset in the one arena, or -1 where the runtime
-finds a place. There may be one for each subgraph.
+subgraph, a count, and for each tensor its byte offset in the one arena, or -1 if the runtime places
+the tensor. A file may have one plan for each subgraph.
 
 Source: TensorFlow Lite `schema.fbs` (identifier `TFL3`), tflite-micro
 `docs/memory_management.md` and `micro_allocation_info.cc`.
@@ -28,7 +28,7 @@ DTYPES: Final = {
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 8: "c64", 9: "i8", 10: "f64", 11: "c128",
     12: "u64", 15: "u32", 16: "u16", 17: "i4", 18: "bf16", 19: "i2", 20: "u4", 21: "f8_e4m3", 22: "f8_e5m2",
 }  # fmt: skip
-"""TensorType -> dtype; texts, resources and variants have no plan."""
+"""TensorType -> dtype; texts, resources and variants have no planned memory."""
 
 KINDS: Final = tuple(
     (
@@ -81,24 +81,24 @@ class FileTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The size of its elements in bytes."""
         return dense_nbytes(self.shape, int(WIDTHS[dtype_code("dtype", self.dtype)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator over tensors by index; -1 where an optional one is left out."""
+    """An operator over tensors by index; -1 for an optional tensor that is left out."""
 
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     called: tuple[int, ...] = ()
-    """Subgraphs: of IF then and else, of WHILE condition and body, of CALL_ONCE the one called."""
+    """Subgraphs: then and else of IF, condition and body of WHILE, the one that CALL_ONCE calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A subgraph."""
+    """A subgraph: its tensors and operators, and its offline plan."""
 
     name: str
     tensors: tuple[FileTensor, ...]
@@ -106,7 +106,7 @@ class Subgraph:
     outputs: tuple[int, ...]
     operators: tuple[Operator, ...]
     offsets: Mapping[int, int]
-    """Tensor -> offset, where the offline plan names one."""
+    """Tensor -> offset in bytes, for the tensors that the offline plan places."""
     planned: bool
 
 

@@ -1,9 +1,9 @@
-"""What kernels of TensorFlow Lite may be given their result over.
+"""The operands over which a kernel of TensorFlow Lite may write its result.
 
-The runtime's kernels say so themselves: `TfLiteRegistration.inplace_operator` of each, with
-`kTfLiteInplaceOpInput0Shared` and `kTfLiteInplaceOpInput1Shared`. Those that leave the data as they
-are (`kTfLiteInplaceOpDataUnmodified`) are `same`. Who says nothing may alias nothing; of custom
-operators nobody knows.
+Each kernel of the runtime declares them in its `TfLiteRegistration.inplace_operator`, with
+`kTfLiteInplaceOpInput0Shared` and `kTfLiteInplaceOpInput1Shared`. A kernel that leaves the data as
+it is (`kTfLiteInplaceOpDataUnmodified`) is a `same`. A kernel without a declaration may write over
+no operand; of custom operators the pairs are unknown.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ UNMODIFIED: Final = frozenset(("reshape", "squeeze", "expand_dims", "bitcast"))
 
 
 def pairs(kind: str, operands: int) -> tuple[Pair, ...] | None:
-    """Return the declared pairs of a kernel with so many operands, None where nobody knows."""
+    """Return the declared pairs of a kernel with `operands` operands, None if they are unknown."""
     if kind.startswith("custom"):
         return None
     return tuple(pair for pair in SHARED.get(kind, ()) if pair[0] < operands)
