@@ -1,6 +1,6 @@
 """IREE: its stream dialect before and after slices are laid out, read as programs and plans.
 
-`iree_text` reads the dialect as text, `iree_stream` says what it means.
+`iree_text` parses the text of the dialect; `iree_stream` makes programs and plans of it.
 
-What this package does not see: a compiler that runs.
+What this package does not see: it runs no compiler.
 """

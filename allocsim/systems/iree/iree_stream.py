@@ -1,28 +1,28 @@
 """IREE: the stream dialect before and after its pass `iree-stream-layout-slices`, as text.
 
-Time: the commands of each `stream.cmd.execute` in order, after one `host.write` of what is filled
-before, and before one `host.read` of what somebody may look at afterwards: all that it writes but
-transient slices that are packed for its statements and that no other execute is given, and as it
-was before, what it writes of an argument that the function returns. Commands in
-a `stream.cmd.concurrent` run on streams of their own, and what follows waits for all of them.
+Time: the commands of each `stream.cmd.execute` in order. Before them comes one `host.write` of the
+memory that is filled before the execute. After them comes a `host.read` of each result: everything
+the execute writes, except transient slices that are packed for its own statements and used by no
+other execute. An argument that the execute writes and the function returns is read with its old
+content. Commands in a `stream.cmd.concurrent` run on streams of their own; later commands wait for
+all of them.
 
-What becomes of it. Each execute is a program. The text before the pass names a slice of an
-allocation by a result of `stream.resource.pack`; a slice is a buffer, and what it is packed for
-(`[first, last]`, closed, counted in statements of the execute) is the belief. The text after the
-pass has numbers in the same places: the slots. Each allocation is an arena as large as it is. What
-the execute is given from outside lies in memory of its own. A copy is a `same`; what a dispatch
-binds as `rw` it changes in place, and it fills alone what nothing was written to before. Statements
-that move no bytes (`flush`) are not counted: the pass that counts does not know them yet. Bytes
-that a dispatch writes through one binding and may read through another are a buffer that takes the
-place of another, of which nobody knows whether that is safe: the text says which bytes are bound,
-not which are read (`check --strict` accuses the plan). So are those of an argument that is written
-and returned as it was given. What only the run knows has the numbers of `iree_text.Guess`; the
-program's name says which.
+Document. Each execute is a program. In the text before the pass, a result of `stream.resource.pack`
+names a slice of an allocation. A slice is a buffer; its packed range (`[first, last]`, closed, in
+statements of the execute) is the believed lifetime. The text after the pass has numbers in the same
+places: the slots. An allocation is an arena of its size. Memory from outside the execute lies
+apart. A copy is a `same`. A dispatch changes a binding `rw` in place, or only fills it if nothing
+was written there before. Statements that move no bytes (`flush`) are not counted, since the pass
+that counts runs before they exist. If a dispatch writes bytes through one binding and may read them
+through another, the result is a buffer over another buffer, and whether that is safe is unknown:
+the text has the bound bytes, not the read ones (`check --strict` accuses the plan). The same holds
+for an argument that is written and returned. Numbers known only at run time are those of
+`iree_text.Guess`; the program's name says which.
 
-What this module does not see: other numbers than those guessed; turns of a loop but the first; what
-IREE laid into one slice before the pass (in-place updates, copies that it left out), whether a
-dispatch writes all that it binds as `wo` (it is taken to), and whether memory that several executes
-share is kept between them.
+What this module does not see: other numbers than those guessed; later turns of a loop; buffers that
+IREE merged into one slice before the pass (in-place updates, elided copies); whether a dispatch
+writes all bytes of a binding `wo` (it is assumed); whether memory that several executes share keeps
+its content between them.
 """
 
 import re
@@ -54,7 +54,7 @@ from allocsim.systems.iree.iree_text import (
 NO_BUFFER: Final = -1
 
 Key = tuple[Resource, PackedSlice | None]
-"""What is one buffer, in the text before the pass."""
+"""The name of one buffer, in the text before the pass."""
 
 PASSES: Final = "--mlir-print-ir-before=iree-stream-layout-slices --mlir-print-ir-after=iree-stream-layout-slices"
 
@@ -66,7 +66,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "dump") -> Document:
-    """Return program, belief and plan of each execute that has memory of its own to lay out.
+    """Return program, belief and plan of each execute that has an allocation to lay out.
 
     Raise DocumentError with line and rule. O(size of the text).
     """
@@ -96,9 +96,9 @@ def loads(data: bytes, source: str = "dump") -> Document:
 
 
 def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
-    """Yield what the pass was given and gave back of each function; an initializer has no name.
+    """Yield (text before the pass, text after it) of each function; an initializer has no name.
 
-    Several are printed in turns: a text after the pass is of the first of its name that has none.
+    The nth text of a name after the pass belongs to the nth text of that name before it.
     """
     sides: dict[str, tuple[list[PassDump], list[PassDump]]] = defaultdict(lambda: ([], []))
     for dump in dumps(text):
@@ -113,8 +113,8 @@ def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
 
 
 def _guessed(before: PassDump, after: PassDump, source: str) -> list["_Region"]:
-    """Return the executes of a function, each with what is guessed of numbers that only the run
-    knows: twice, where two guesses are possible and make a difference.
+    """Return the executes of a function, with guesses for numbers known only at run time: an
+    execute comes twice if two guesses are possible and make a difference.
     """
     found: dict[tuple[StreamExecute, StreamExecute], _Region] = {}
     possible = 0
@@ -152,38 +152,38 @@ def _regions(
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """Bytes of a part that are one buffer: no result that takes another's place ends inside."""
+    """Bytes of a part that are one buffer: no result over another buffer begins or ends inside."""
 
     low: int
     high: int
     homes: list[int] = field(default_factory=list)
-    """Buffers that it was in turn: each result that takes the place of another is one."""
+    """Its buffers, one after another: a result over another buffer is a new one."""
     taken: list[int] = field(default_factory=list)
-    """The ops that wrote those behind the first."""
+    """The ops that wrote the second buffer and each later one first."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """A slice, or memory without slices: what the texts say, and what it holds at this point."""
+    """A slice, or memory without slices: its layout, and its content at this point."""
 
     nbytes: int = 0
     slot: Slot = APART
     kept: bool = False
-    """Whether anybody may look at it after the execute."""
+    """Whether it may be read after the execute."""
     handed: bool = False
     """Whether it is filled before the execute."""
     returned: bool = False
-    """Whether it is written here, and what it was filled with is a result of the function."""
+    """Whether it is written here although the function returns its old content."""
     cuts: set[int] = field(default_factory=set)
-    """Ends of what results that take another's place are written over."""
+    """First bytes and ends of results over another buffer."""
     pieces: list[_Piece] = field(default_factory=list)
     now: list[tuple[int, int, int]] = field(default_factory=list)
-    """First byte, end, value of each definition that is not written over."""
+    """(first byte, end, value) of each definition that is not overwritten."""
     steps: list[int] = field(default_factory=list)
     """Ops that touch it."""
 
     def write(self, low: int, high: int, value: int) -> None:
-        """Write over a range; of what is there in part, the rest is no definition any more."""
+        """Overwrite a range; every definition that it overlaps is dropped whole."""
         self.now = [row for row in self.now if row[1] <= low or high <= row[0]]
         self.now.append((low, high, value))
 
@@ -198,8 +198,8 @@ class _Part:
         return low >= high
 
     def within(self, low: int, high: int) -> Iterator[tuple[_Piece, int, int]]:
-        """Yield the pieces of a range, each with what of the range it has."""
-        if len(self.pieces) == 1:  # of any size, though the range be empty, or reach outside
+        """Yield the pieces of a range, each with the part of the range that lies in it."""
+        if len(self.pieces) == 1:  # also for a range that is empty or reaches outside
             yield self.pieces[0], low, high
             return
         for piece in self.pieces:
@@ -208,7 +208,7 @@ class _Part:
 
 
 class _Region:
-    """One execute, in both texts: first the buffers and their slots, then the program."""
+    """One execute in both texts: `__init__` finds buffers and slots, `plan` makes the program."""
 
     def __init__(
         self, name: str, execute: StreamExecute, twin: StreamExecute, shared: set[Resource], source: str
@@ -223,7 +223,7 @@ class _Region:
         """Buffer -> the ops that touch it."""
         for command, again in zip(execute.commands, twin.commands, strict=True):
             rows = sorted(zip(command.touches, again.touches, strict=True), key=lambda row: row[0].writes)
-            for touch, place in rows:  # what is read is read before anything is written
+            for touch, place in rows:  # a command reads before it writes
                 self._find(touch, place, again.line, shared=touch.resource in shared)
                 self.parts[touch.resource, touch.slice].cuts |= _contested(command, touch)
         for key, part in self.parts.items():
@@ -260,14 +260,14 @@ class _Region:
         part.slot = slot
 
     def allocations(self) -> list[Arena]:
-        """Return the arenas of the execute: its allocations, as large as they are."""
+        """Return the arenas of the execute: its allocations, with their sizes."""
         return [
             Arena(name=f"{self.name}, {row.name}", alignment=1, capacity=None if row.nbytes == UNKNOWN else row.nbytes)
             for row in self.arenas
         ]
 
     def plan(self, growing: Placing, first: int) -> Plan:
-        """Return program, belief and slots; `first` is the number of its first arena."""
+        """Return program, belief and slots; `first` is the number of the execute's first arena."""
         for key, part in self.parts.items():
             if part.slot != APART:
                 part.slot = part.slot[0] + first, part.slot[1]
@@ -313,14 +313,14 @@ class _Region:
             part.write(low, high, value)
 
     def _home(self, growing: Placing, key: Key, piece: _Piece, suffix: str, **columns: Role) -> None:
-        """Add the buffer that a piece is from here on."""
+        """Add a new buffer for a piece; from here on the piece is that buffer."""
         part = self.parts[key]
         slot = APART if part.slot == APART else (part.slot[0], part.slot[1] + piece.low)
         name = _name(key) if len(part.pieces) == 1 else f"{_name(key)}, [{piece.low}, {piece.high})"
         piece.homes.append(growing.buffer(name + suffix, piece.high - piece.low, slot, alignment=1, **columns))
 
     def _touch(self, step: int, key: Key, pieces: Iterable[_Piece]) -> None:
-        """Remember the buffers that an op touches."""
+        """Note that an op touches the current buffers of these pieces."""
         self.parts[key].steps.append(step)
         for piece in pieces:
             self.touched[piece.homes[-1]].append(step)
@@ -336,11 +336,11 @@ class _Region:
         read: list[int] = []
         taken: list[_Piece] = []
         doubtful = False
-        for touch in sorted(command.touches, key=lambda row: row.writes):  # reads find what was there before
+        for touch in sorted(command.touches, key=lambda row: row.writes):  # a command reads before it writes
             key = touch.resource, touch.slice
             part, low, high = self.parts[key], touch.low, touch.low + touch.nbytes
             contested = bool(_contested(command, touch))
-            # `rw` allows to read; where nothing is, the dispatch fills what it binds
+            # `rw` permits a read; where nothing was written, the dispatch can only write
             reads = touch.reads and (not touch.writes or part.has_any(low, high))
             doubtful |= reads and contested
             for piece, begin, end in part.within(low, high):
@@ -371,25 +371,25 @@ class _Region:
         return step
 
     def _read(self, growing: Placing, key: Key, piece: _Piece, low: int, high: int) -> int:
-        """Return the definition of a range, or a value for what lies there, of several or of
-        none.
+        """Return the definition of a range; a new value for it where several definitions or none
+        lie there.
         """
         held = (value for begin, end, value in self.parts[key].now if (begin, end) == (low, high))
         found = next(held, None)
         return self._value(growing, key, piece, low, high) if found is None else found
 
     def _near(self, statement: int, side: Callable[[Iterable[int]], int]) -> list[int]:
-        """Return the ops of a statement, or, where it has none, those of the next one that has: the
-        one behind it for a life's begin (`min`), before it for its end.
+        """Return the ops of a statement; if it has none, those of the nearest statement with ops,
+        after it for the begin of a lifetime (`min`), before it for its end.
         """
         near = [place for place in self.steps if (place >= statement if side is min else place <= statement)]
         return self.steps[side(near)] if near else [0]
 
     def _belief(self, program: Program) -> Problem:
-        """Return what transient slices are packed for; of all others nothing is believed, so they
-        have the lives that they have.
+        """Return the belief: the packed ranges of transient slices; any other buffer has its true
+        lifetime.
 
-        Ops of one statement are in no order: the first or last of them that touches a slice counts.
+        Ops of one statement are unordered: the first or last of them that touches a slice counts.
         """
         lives: dict[int, tuple[int, int]] = {}
         for (_, row), part in self.parts.items():
@@ -415,11 +415,11 @@ class _Region:
 
 
 def _places(commands: Iterable[StreamCommand]) -> dict[int, int]:
-    """Return for each statement of an execute its number among those that slices are packed for.
+    """Return for each statement of an execute the number that packed ranges count it by.
 
-    IREE packed before it took out the statements that become no command, and the text does not
-    say where these were. So statements are as far behind their own numbers as the slices that they
-    touch ask for; where that fits no slice that a later one touches, nothing was taken out.
+    IREE packs before it removes the statements that become no command, and the text does not say
+    where these were. So a statement's number is raised as far as the packed ranges of the slices
+    that it touches require. Where no later slice fits such numbers, no statement was removed.
     """
     touched: dict[int, list[PackedSlice]] = defaultdict(list)
     for command in commands:
@@ -434,7 +434,9 @@ def _places(commands: Iterable[StreamCommand]) -> dict[int, int]:
 
 
 def _contested(command: StreamCommand, touch: StreamTouch) -> set[int]:
-    """Return the ends of what one binding of a dispatch reads and another one writes, of both."""
+    """Return the ends of both ranges where a dispatch reads through one binding bytes that it
+    writes through another, else none.
+    """
     if command.kind == "copy":
         return set()
     mine, low, high = (touch.resource, touch.slice), touch.low, touch.low + touch.nbytes

@@ -1,20 +1,19 @@
-"""The text of IREE's stream dialect, read line by line and never run: dumps of a pass, and what the
-functions in them execute.
+"""The text of IREE's stream dialect, read line by line and never run: dumps of a pass, and the
+commands that the functions in them execute.
 
     [PassDump(before=True, function="main", ...), ...] = dumps(text)
     [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source)
 
-Only what a plan consists of is read: index constants and arithmetic on them,
+The reader takes only the parts of a plan: index constants and arithmetic on them,
 `stream.resource.alloca`, `.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and
-which of its arguments a function returns as they are. What only the run knows (sizes of arguments,
-loaded elements, turns of a loop) has the numbers of one `Guess`, the same before and after the
-pass: loops are in their first turn, and an access that ends behind its resource before the pass is
-one that no run makes, so that guess is `ImpossibleError`. A name is what it was last
-defined to be above: names of a region that has ended may come again. Outside of an execute every
-other line is passed over, inside it is refused.
+the arguments that a function returns unchanged. Numbers known only at run time (sizes of arguments,
+loaded elements, turns of a loop) are those of one `Guess`, the same before and after the pass. A
+loop is in its first turn. If an access before the pass ends behind its resource, no run has these
+numbers, and the guess raises `ImpossibleError`. A name has its latest definition above the line,
+since the names of an ended region may be used again. Any other line is skipped outside of an
+execute, and refused inside of one.
 
-What this module does not see: what the commands mean for memory
-(`allocsim.systems.iree.iree_stream`).
+What this module does not see: a command's effect on memory (`allocsim.systems.iree.iree_stream`).
 """
 
 import operator
@@ -48,10 +47,10 @@ COPY: Final = re.compile(rf"stream\.cmd\.copy {NAME}\[{NAME}\], {NAME}\[{NAME}\]
 NUMBER: Final = re.compile(r"(?::|->) (?:index|i\d+)$")
 FILL: Final = re.compile(rf"stream\.cmd\.fill \S+, {NAME}\[{NAME} for {NAME}\]")
 MOST_TERMS: Final = 1000
-"""Of one sum, and resources that one is in, one in the other."""
+"""The most terms of a sum, and the most resources nested in each other."""
 
 UNKNOWN: Final = -1
-"""A size that the text does not say."""
+"""A size that the text does not have."""
 
 SKIPPED: Final = ("stream.cmd.flush", "stream.cmd.invalidate", "stream.cmd.discard")
 """Commands that move no bytes."""
@@ -84,32 +83,32 @@ ARITHMETIC_OF: Final[dict[str, Callable[..., int]]] = {
     **{f"cmpi {sign}gt": operator.gt for sign in "su"},
     **{f"cmpi {sign}ge": operator.ge for sign in "su"},
 }
-"""What ops of MLIR mean for the numbers that occur here: none is negative but where a `max`
-follows.
+"""MLIR's ops as functions of the numbers that occur here, which are never negative except before a
+`max`.
 """
 
 
 class ImpossibleError(Exception):
-    """No run has the numbers of a guess."""
+    """A guess has numbers that no run has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What numbers that only the run knows are taken to be: the nth size is `size + n * step`."""
+    """Assumed values of numbers known only at run time: the nth size is `size + n * step`."""
 
     size: int
     step: int
     other: int
-    """Elements that are loaded, and what else comes of no size."""
+    """The value of loaded elements, and of any other number that is no size."""
 
 
 GUESSES: Final = (Guess(37, 2, 1), Guess(40, 0, 0), Guess(6, 5, 10**6), Guess(7, 0, 10**6))
-"""Sizes that differ from each other, and are no multiples of an alignment, then equal ones."""
+"""The guesses in the order in which they are tried; some have different sizes, others equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassDump:
-    """What a pass was given, or gave back, of one function."""
+    """The text of one function before a pass or after it."""
 
     before: bool
     function: str
@@ -120,7 +119,7 @@ class PassDump:
 
 @dataclass(frozen=True, slots=True)
 class PackedSlice:
-    """A row of a pack: which statements of an execute need it, both ends included."""
+    """A row of a pack: a slice, and the statements of an execute that need it, ends included."""
 
     name: str
     line: int
@@ -131,13 +130,13 @@ class PackedSlice:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Memory: an allocation, or something from outside."""
+    """Memory: an allocation, or a resource from outside of the function."""
 
     name: str
     line: int
-    """Where it is allocated; 0 for what comes from outside."""
+    """The line that allocates it; 0 for a resource from outside."""
     nbytes: int = UNKNOWN
-    """`UNKNOWN` where a pack or the run decides, and for what comes from outside."""
+    """`UNKNOWN` if a pack or the run decides it, and for a resource from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +146,13 @@ class StreamTouch:
     reads: bool
     writes: bool
     kind: str
-    """Of memory: `transient`, `external`, ..."""
+    """The kind of memory: `transient`, `external`, ..."""
     resource: Resource
     slice: PackedSlice | None
     inside: bool
-    """Whether the command names the slice itself: it is packed for statements of this execute."""
+    """Whether the command names the slice itself, which then is packed for this execute."""
     low: int
-    """First byte in the slice, or else in the resource."""
+    """The first byte, counted from the slice, or without a slice from the resource."""
     nbytes: int
 
 
@@ -163,7 +162,7 @@ class StreamCommand:
 
     line: int
     kind: str
-    """`copy`, `fill`, or the name of the function that is dispatched."""
+    """`copy`, `fill`, or the name of the dispatched function."""
     touches: tuple[StreamTouch, ...]
     group: int
     """Number of the statement of the execute that it belongs to."""
@@ -173,18 +172,18 @@ class StreamCommand:
 
 @dataclass(frozen=True, slots=True)
 class StreamExecute:
-    """A region of commands."""
+    """The commands of a `stream.cmd.execute`."""
 
     line: int
     commands: tuple[StreamCommand, ...]
     given: frozenset[str] = frozenset()
-    """The guesses that its numbers come of."""
+    """The guesses from which its numbers are computed."""
     returned: frozenset[str] = frozenset()
-    """Names of the resources that are arguments of the function which it returns as they are."""
+    """Names of the resources that are arguments which the function returns unchanged."""
 
 
 def dumps(text: str) -> Iterator[PassDump]:
-    """Yield the dumps of the pass that lays slices out, in order."""
+    """Yield the texts before and after the pass that lays slices out, in the file's order."""
     lines = text.splitlines()
     heads = [(number, line) for number, line in enumerate(lines) if line.startswith("// -----// IR Dump")]
     for place, (number, line) in enumerate(heads):
@@ -199,7 +198,7 @@ def dumps(text: str) -> Iterator[PassDump]:
 def executes(dump: PassDump, source: str, guess: Guess) -> list[StreamExecute]:
     """Return the executes of a dump in order, with the numbers of a guess.
 
-    Raise DocumentError with line and rule, ImpossibleError where no run has these numbers.
+    Raises DocumentError with line and rule, ImpossibleError where no run has these numbers.
     O(lines).
     """
     reader = _Reader(dump, source, guess)
@@ -208,30 +207,30 @@ def executes(dump: PassDump, source: str, guess: Guess) -> list[StreamExecute]:
 
 
 class _Reader:
-    """A dump at the line that is being read, and what the names mean there."""
+    """The state of reading a dump: its current line, and the definitions of names there."""
 
     def __init__(self, dump: PassDump, source: str, guess: Guess) -> None:
         self.rows = iter(enumerate(dump.lines, dump.first))
         self.line, self.source, self.guess, self.before = dump.first, source, guess, dump.before
         self.used: set[str] = set()
-        """The guesses that numbers of this execute come of."""
+        """The guesses from which numbers of this execute are computed."""
         self.numbers: dict[str, int] = {}
         self.since: dict[str, frozenset[str]] = {}
-        """Of a number, the guesses that it comes of."""
+        """Name of a number -> the guesses from which it is computed."""
         self.sizes = 0
-        """Sizes that were guessed above."""
+        """How many sizes were guessed so far."""
         self.yielded: list[str] = []
-        """What the condition of a loop hands to its body."""
+        """The names that the condition of a loop passes to its body."""
         self.sums: dict[str, tuple[str, str]] = {}
         self.slices: dict[str, PackedSlice] = {}
         self.allocated: dict[str, Resource] = {}
         self.subviews: dict[str, tuple[str, str]] = {}
         self.bound: dict[str, tuple[str, str, str]] = {}
-        """Inside of an execute: name -> name outside, kind of memory, size."""
+        """Name inside of an execute -> name outside, kind of memory, size."""
         self.arguments: dict[str, str] = {}
-        """Resource -> the argument of the function that it is."""
+        """Resource -> the name of the function's argument that it is."""
         self.returned: set[str] = set()
-        """Resources whose arguments are returned."""
+        """Resources that are arguments and are returned."""
 
     def _next(self) -> str:
         """Return the next line."""
@@ -245,7 +244,7 @@ class _Reader:
         return DocumentError(self.source, f"line {self.line}", rule)
 
     def executes(self) -> Iterator[StreamExecute]:
-        """Read on to the end."""
+        """Yield the executes, reading to the end of the dump."""
         for line, row in self.rows:
             self.line = line
             if "stream.cmd.execute" in row:
@@ -270,7 +269,7 @@ class _Reader:
                 table.pop(old, None)
 
     def _arguments(self, pairs: list[tuple[str, str]]) -> None:
-        """Give the arguments of a region what they have in its first turn."""
+        """Define the arguments of a region by their values in its first turn."""
         first = [(name, self._known([given])) for name, given in pairs]
         self._forget([name for name, _ in first])
         for name, known in first:
@@ -281,7 +280,7 @@ class _Reader:
             self.numbers[name], self.since[name] = known[0][0], known[1]
 
     def _known(self, names: list[str]) -> tuple[list[int], frozenset[str]] | None:
-        """Return numbers and the guesses that they come of, None if one is no number."""
+        """Return the numbers of names, and the guesses they come from; None if one is no number."""
         try:
             terms = [self._terms(name) for name in names]
         except DocumentError:
@@ -292,19 +291,19 @@ class _Reader:
         return [sum(self.numbers[term] for term in row) for row in terms], since
 
     def _computed(self, found: re.Match[str]) -> tuple[list[int], frozenset[str]] | None:
-        """Return what an op on numbers that are known gives, in 64 bits."""
+        """Return the result of an op on known numbers, in 64 bits."""
         what = found[1] if found[2] is None else f"{found[1]} {found[2]}"
         known = self._known([name for name in found.groups()[2:] if name is not None])
         if known is None or what not in ARITHMETIC_OF:
             return None
         try:
             value = int(ARITHMETIC_OF[what](*known[0]))
-        except TypeError:  # another number of operands
+        except TypeError:  # the op has another number of operands
             return None
         return [(value + 2**63) % 2**64 - 2**63], known[1]
 
     def _guess(self, name: str, what: str) -> None:
-        """Take a number that only the run knows for what the guess says."""
+        """Define a number known only at run time by the guess."""
         size = what.startswith("hal.buffer_view.dim")
         self.sizes += size
         value = self.guess.size + self.sizes * self.guess.step if size else self.guess.other
@@ -358,7 +357,7 @@ class _Reader:
         return self.numbers[name]
 
     def _terms(self, name: str) -> list[str]:
-        """Return the names that a sum is of."""
+        """Return the names of the terms of a sum."""
         terms, found = [name], []
         while terms:
             term = terms.pop()

@@ -1,28 +1,29 @@
-"""minimalloc: a CSV with a buffer in each row, its lifetime and its size.
+"""minimalloc: a CSV that has a buffer in each row, with its lifetime and size.
 
-The instances of idealloc are the same.
+The instances of idealloc have the same form.
 
 Columns, in any order, named in the first line:
 
     id | buffer | buffer_id         a name
     lower | start | begin           first step
     upper                           the step after the last: half-open
-    end                             the last step: inclusive, and so are then the ends of the gaps
+    end                             the last step: inclusive; then the ends of gaps are inclusive too
     size                            bytes
     alignment                       bytes, 1 where it is missing
-    hint                            an offset to try first; kept in the buffer's `meta`, used by nobody here
+    hint                            an offset to try first; kept in the buffer's `meta`, no planner here uses it
     gaps                            `7-9 12-14`: steps in which the bytes need not survive; a gap with a window, `7-9@0:512`, in which only those
-                                    bytes are needed, is kept in `meta` and not believed, so the
-                                    buffer lives through it
-    offset                          bytes; in every row: a plan; in some rows (else empty): offsets that are already decided
+                                    bytes are needed, is kept in `meta` and is no gap of the
+                                    problem: the buffer lives through it
+    offset                          bytes; in every row: a plan; in some rows (else empty): fixed offsets of the problem
 
-A row is a buffer, in one arena without capacity; the program has no ops, so the problem stands in
-for them. The names decide, not the order: `end` and `upper` differ by one and by nothing else.
+Reading: all buffers are in one arena without capacity. The program has no ops: the problem has the
+lifetimes. The names of the columns count, not their order: `end` is `upper` less one.
 
-Written are the first program's buffers that have a place (those of its first plan, or all that are
-not `own`), with the lifetimes of the plan's problem, of the document's first, or else the exact
-ones; pinned ones to the end. Pairs cannot be written: left out, they only make a problem harder,
-but a plan that uses one is refused, and so is what has several programs or uses several arenas.
+Writing: the first program's buffers with a slot in its first plan, or without a plan all that are
+not `own`. Their lifetimes are those of the plan's problem, or of the document's first problem, or
+else the exact ones; a pinned buffer lives to the end. The format has no in-place pairs. Leaving
+them out makes a problem harder and never wrong, but a plan that uses one is refused, and so is a
+document with several programs or a program that uses several arenas.
 
 Source: google/minimalloc src/converter.cc, README.md (2023 to 2025); idealloc's benchmark CSVs,
 half-open.
@@ -57,8 +58,8 @@ Gaps = tuple[tuple[int, int], ...]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` names the columns of an instance in its first
-    line, or some of them and no others.
+    """Return whether the first line of a file that begins with `head` names columns of an instance,
+    and no others.
     """
     first = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("ascii", "replace")
     found = {COLUMNS.get(name.strip()) for name in first.split(",")}
@@ -67,7 +68,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "instance") -> Document:
-    """Return program, problem and, where every row has an offset, plan.
+    """Return the program, its problem and, if every row has an offset, its plan.
 
     Raise DocumentError with line and rule. O(rows).
     """
@@ -112,7 +113,7 @@ def _document(
 
 
 class _Rows:
-    """The lines of a file, one after another, with the place of what is wrong in them."""
+    """The lines of a file, read one after another; its errors name line and column."""
 
     def __init__(self, data: bytes, source: str) -> None:
         self.source = source
@@ -153,18 +154,18 @@ class _Rows:
         return self.cells[self.column[column]].strip() if column in self.column else ""
 
     def number(self, column: str) -> int:
-        """Return a number that must be there."""
+        """Return the number in a column of this row; raise DocumentError where it is empty."""
         return self.whole(column, self.cell(column))
 
     def optional(self, column: str, *, signed: bool = False) -> int | None:
-        """Return a number that may be left out."""
+        """Return the number in a column of this row, None where it is empty."""
         cell = self.cell(column)
         return self.whole(column, cell, signed=signed) if cell else None
 
     def whole(self, column: str, text: str, *, signed: bool = False) -> int:
         """Return the number that `text` spells.
 
-        Raise DocumentError where it is none, negative or too large.
+        Raises DocumentError where the text is no number, is negative or exceeds 2^62.
         """
         plain = len(text) <= 30 and text.isascii() and text.isdecimal()
         if not plain and re.fullmatch(r"-?[0-9]{1,30}", text) is None:
@@ -175,12 +176,12 @@ class _Rows:
         return number
 
     def refuse(self, column: str, rule: str) -> DocumentError:
-        """Return the error about a column of this line."""
+        """Return the error that names this line, a column and the rule that it breaks."""
         return DocumentError(self.source, f"line {self.line + 1}{f', {column}' if column else ''}", rule)
 
 
 def _gaps(rows: _Rows) -> tuple[Gaps, str | None]:
-    """Return the gaps of a row that are believed, and the text of those with a window."""
+    """Return the gaps of a row without a window, and the text of those with one, or None."""
     believed, windows = [], []
     for text in rows.cell("gaps").split():
         steps, at, _ = text.partition("@")
@@ -200,9 +201,9 @@ def _gaps(rows: _Rows) -> tuple[Gaps, str | None]:
 def dumps(document: Document, *, inclusive: bool = False) -> bytes:
     """Return the CSV of a document.
 
-    `inclusive` spells `start` and `end` instead of `lower` and `upper`.
+    With `inclusive` the columns are `start` and `end` instead of `lower` and `upper`.
 
-    O(buffers). Raises OutputError where the format cannot say it.
+    O(buffers). Raises OutputError where the format cannot hold the document.
     """
     if len(document.programs) != 1:
         raise OutputError(f"minimalloc knows one program; there are {len(document.programs)}")

@@ -1,11 +1,11 @@
 """tinygrad's memory planner (`tinygrad.schedule.memory.memory_plan_rewrite`), asked by a schedule
 of calls that touch each buffer at its first and at its last step.
 
-It derives lives from the schedule, rounds to granules of 256 bytes, and has an arena for each
-device. A buffer that the host reads later is touched by a last call more; tinygrad itself would
-hold it outside the arena.
+The planner derives lifetimes from the schedule, rounds sizes up to multiples of 256 bytes, and has
+an arena for each device. A pinned buffer is touched by one more call at the end; tinygrad itself
+would hold it outside the arena.
 
-What this module does not see: lanes for copies, which a schedule without copies has not.
+What this module does not see: lanes for copies, as the schedule has no copies.
 """
 
 import os
@@ -22,7 +22,7 @@ GRANULE = 256
 
 
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
-    """Return the offsets in the rewritten schedule."""
+    """Return the offset of each buffer in the rewritten schedule, in bytes."""
     made = [UOp.new_buffer(f"NULL:{row.arena}", row.nbytes, dtypes.int8) for row in buffers]
     calls: list[list[int]] = [[] for _ in range(steps)]
     for number, row in enumerate(buffers):
@@ -38,7 +38,7 @@ def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _offset(part: UOp) -> int:
-    """Return where a part of an arena begins: `arena[offset : offset + n]`, or all of it."""
+    """Return the offset of a part of an arena (`arena[offset : offset + n]`), 0 for the whole."""
     while part.op is Ops.BITCAST:
         part = part.src[0]
     if part.op is Ops.BUFFER:

@@ -1,15 +1,15 @@
-"""Write down what tinygrad's memory planner is given and gives back, as JSON.
+"""Record the schedules that tinygrad's memory planner takes and returns, as JSON.
 
     from record_tinygrad import recorded
     with recorded() as schedules:
         step()
     json.dump(schedules, file)
 
-Run by an interpreter that has tinygrad; with `DEV=NULL` nothing is computed and every schedule is
-planned all the same. Read by `allocsim.systems.tinygrad.tinygrad_schedule`.
+This module runs in an interpreter that has tinygrad. With `DEV=NULL` tinygrad computes nothing and
+still plans every schedule. `allocsim.systems.tinygrad.tinygrad_schedule` reads the file.
 
-What this module does not see: schedules that nobody plans (`NO_MEMORY_PLANNER`), and buffers over
-several devices, which it refuses.
+What this module does not see: schedules without memory planning (`NO_MEMORY_PLANNER`); it refuses
+buffers over several devices.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 @contextmanager
 def recorded() -> Iterator[list[Row]]:
-    """Yield a list that gets a schedule for each call of the planner."""
+    """Yield a list; each call of the planner appends a schedule to it."""
     schedules: list[Row] = []
 
     def planned(linear: UOp, held: "set[UOp] | None" = None) -> UOp:
@@ -62,7 +62,7 @@ def _schedule(linear: UOp, planned: UOp, held: "set[UOp]") -> Row:
 
 
 def _buffer(one: UOp, other: UOp, number: int, arenas: "dict[UOp, int]") -> Row:
-    """Return a row of a buffer or of an input of a JIT: itself, or a part of an arena."""
+    """Return the row of a buffer or a JIT's input: held by itself, or planned into an arena."""
     row = {"id": number, "size": one.nbytes(), "dtype": str(one.dtype), "device": str(one.device)}
     if other is one:
         return row | {"held": True, "arena": None, "offset": None}

@@ -1,21 +1,20 @@
 """tinygrad: schedules after its memory planner, as JSON
-(`allocsim/systems/tinygrad/record_tinygrad.py` writes it, docs/plans.md says how).
+(`allocsim/systems/tinygrad/record_tinygrad.py` writes it; docs/plans.md shows how to record).
 
     [{"n_calls": 2, "calls": [{"kind": "SINK", "name": "E_64", "bufs": [1, 0], "writes": [0], "reads": [1]}],
       "buffers": [{"id": 0, "size": 256, "device": "NULL", "held": true, "arena": null, "offset": null}]}]
 
-Time: calls in order. `first` and `last` of a buffer are closed; they are read off the schedule, no
-planner's belief, and are not used.
+Time: calls in order. `first` and `last` of a buffer are closed and are not used: they come from the
+schedule and are no belief of the planner.
 
-What becomes of it. Each schedule is a program and a plan. A buffer is bytes; a second write to it
-is a mutation, as an `assign` in the user's program is. `writes` and `reads` are positions in
-`bufs`; a call without them writes its first buffer and reads the others (tinygrad puts what a
-kernel stores first). Where a call reads what it writes nobody knows whether that is safe in place.
-Held buffers (weights, inputs and outputs of a JIT, what the user keeps) are `state` in memory of
-their own. The others lie in the arenas of the planner, at multiples of 256 bytes.
+Document. Each schedule is a program and a plan. A buffer is bytes; a second write to it is a
+mutation, such as an `assign` in the user's program. `writes` and `reads` are positions in `bufs`. A
+call without them writes its first buffer and reads the others, as tinygrad puts the buffer that a
+kernel stores to first. If a call reads a buffer that it writes, it is unknown whether that is safe
+in place. Held buffers (weights, inputs and outputs of a JIT, tensors that the user keeps) are
+`state` in memory of their own. The others lie in the planner's arenas, at multiples of 256 bytes.
 
-What this module does not see: what a call does to a part of a buffer only: all of it is read and
-written.
+What this module does not see: parts of buffers; a call reads and writes each buffer whole.
 """
 
 import re
@@ -31,10 +30,10 @@ from allocsim.model import Arena, Document, Plan, Role
 from allocsim.model.layout import LIMIT
 
 GRANULE: Final = 256
-"""Bytes; `block_size` of tinygrad/schedule/memory.py (0.14.0)."""
+"""The alignment in bytes: `block_size` of tinygrad/schedule/memory.py (0.14.0)."""
 
 MAX_ROWS: Final = 1 << 22
-"""Calls, and buffers, of one file."""
+"""The most calls, and the most buffers, of one schedule."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 
@@ -50,7 +49,7 @@ class ScheduledCall(msgspec.Struct, frozen=True):
 
 
 class ScheduledBuffer(msgspec.Struct, frozen=True):
-    """A buffer of a schedule and where it lies; held ones lie apart."""
+    """A buffer of a schedule with its arena and offset; a held buffer has neither."""
 
     id: Count
     size: Count
@@ -61,14 +60,14 @@ class ScheduledBuffer(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """What the memory planner was given and gave back."""
+    """The calls of a schedule and its buffers, as the memory planner placed them."""
 
     calls: Annotated[list[ScheduledCall], msgspec.Meta(max_length=MAX_ROWS)]
     buffers: Annotated[list[ScheduledBuffer], msgspec.Meta(max_length=MAX_ROWS)]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is such a dump."""
+    """Return whether a file that begins with `head` has recorded schedules."""
     return head.lstrip()[:1] == b"[" and re.match(rb'\s*\[\s*\{\s*"n_calls"\s*:', head) is not None
 
 
@@ -114,7 +113,7 @@ def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
                 raise ModelError(f"calls[{at}]", f"buffer {index} does not exist; there are {len(by_id)}")
         read = [call.bufs[position] for position in reads]
         made = list(dict.fromkeys(call.bufs[position] for position in writes))
-        operands = [now[index] if index in now else fresh(index) for index in read]  # else nobody wrote it
+        operands = [now[index] if index in now else fresh(index) for index in read]  # else it is unwritten
         kind = call.kind.lower()
         pairs = None if set(read) & set(made) else ()
         growing.builder.op(kind, operands, [fresh(i) for i in made], name=call.name or f"{kind} {at}", in_place=pairs)
@@ -122,7 +121,7 @@ def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
 
 
 def _held(schedule: Schedule, name: str, growing: Placing, place: Mapping[int, int]) -> dict[int, int]:
-    """Add every buffer, in its slot; return the values that are held, by the buffer's id."""
+    """Add every buffer in its slot; return id -> value of the held ones."""
     now: dict[int, int] = {}
     for at, row in enumerate(schedule.buffers):
         if row.held != (row.offset is None) or (row.offset is None) != (row.arena is None):

@@ -1,4 +1,4 @@
-"""TVM: a Relax module after memory planning, read from TVMScript (`tvm_script`).
+"""TVM: a reader of Relax modules after memory planning, as TVMScript (`tvm_script`).
 
-What this package does not see: a compiler that runs.
+What this package does not see: it runs no compiler.
 """

@@ -1,22 +1,22 @@
 """TVM: a Relax module after `StaticPlanBlockMemory`, as TVMScript, read as text and never run.
 
 Time: the statements of each Relax function in order, after one `host.write` of its parameters and
-before one `host.read` of what it returns.
+before one `host.read` of the tensors that it returns.
 
-What becomes of it. `R.memory.alloc_storage` is a place: storages lie one after another in one
-arena. `R.memory.alloc_tensor(storage, offset, ...)` is a buffer in a storage,
-`R.builtin.alloc_tensor` one in memory of its own, `name = other` another name. A call of a
-`prim_func` writes the buffers that its body stores to and reads the others; one that it stores to
-is read too where the text loads from it before it has stored to it (`A[i] = A[i] + 1`; a reduction
-stores first, in `T.init`), and is then in place on itself. Else kernels are `noalias`, so nothing
-is in place. Parameters are the caller's. A kernel that stores to none of its own is refused.
-`R.match_cast` and a packed reshape move no byte: they are other names. Branches give one program
-for each way of a covering set (`allocsim.programs.ways`). A storage that a branch declares and only
-another one allocates (`storage: R.Object`) is no place on this way: its tensors have no slot.
+Memory. `R.memory.alloc_storage` allocates a storage; storages lie one after another in one arena.
+`R.memory.alloc_tensor(storage, offset, ...)` is a buffer in a storage, `R.builtin.alloc_tensor` a
+buffer in memory of its own. `name = other`, `R.match_cast` and a packed reshape move no byte: they
+give a tensor another name. Parameters belong to the caller.
+Kernels. A call of a `prim_func` writes the buffers that its body stores to and reads the others. It
+also reads a buffer that it stores to, if the text loads from it before the first store (`A[i] =
+A[i] + 1`; a reduction stores first, in `T.init`); the pair with itself is then declared. Kernels
+are `noalias`, so no other pair is. A kernel that stores to none of its parameters is refused.
+Branches. There is one program for each way of a covering set (`allocsim.programs.ways`). A storage
+that is declared (`storage: R.Object`) and not allocated on a way gives its tensors no slot there.
 
-What this module does not see: whether a kernel stores to all of a buffer (it is taken to), what it
-allocates inside itself; sizes that only the run decides, and calls of other packed functions, which
-it refuses in a Relax function.
+What this module does not see: whether a kernel stores to all of a buffer (it is assumed), and
+memory that it allocates itself. Sizes known only at run time, and calls of other packed functions,
+are refused.
 """
 
 import ast
@@ -35,28 +35,28 @@ from allocsim.programs.routines import Where
 from allocsim.programs.ways import ways
 
 ALIGNMENT: Final = 64
-"""Of storages (`kAllocAlignment`, include/tvm/runtime/device_api.h)."""
+"""Alignment of storages in bytes (`kAllocAlignment`, include/tvm/runtime/device_api.h)."""
 
 SKIPPED: Final = ("R.func_attr", "R.memory.kill_tensor", "R.memory.kill_storage")
 """Statements that touch no tensor."""
 
 
 RESHAPES: Final = ("vm.builtin.reshape", "relax.reshape")
-"""Packed functions that give their first argument another shape."""
+"""Packed functions whose result is their first argument in another shape."""
 
 SIDES: Final = ("then", "else")
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is TVMScript of a module."""
+    """Return whether a file that begins with `head` is a module as TVMScript."""
     return b"@I.ir_module" in head
 
 
 @metered
 def loads(data: bytes, source: str = "module") -> Document:
-    """Return program and plan of each way through each Relax function that has a storage.
+    """Return program and plan of each way through each Relax function that allocates a storage.
 
-    Raise DocumentError with line and rule. O(size of the text).
+    Raises DocumentError with line and rule. O(size of the text).
     """
     tree = parsed(data, source)
     functions = [row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef)]
@@ -83,7 +83,7 @@ def loads(data: bytes, source: str = "module") -> Document:
 
 
 def _choices(body: list[ast.stmt], where: Where) -> dict[Where, tuple[str, ...]]:
-    """Return the branches of statements, and those inside them."""
+    """Return where each branch among statements stands, nested ones too, with its sides."""
     found: dict[Where, tuple[str, ...]] = {}
     for row in body:
         if isinstance(row, ast.With):
@@ -102,7 +102,7 @@ def _decorated(row: ast.FunctionDef, name: str) -> bool:
 
 
 def _word(row: ast.AST) -> str:
-    """Return the dotted name that a call calls."""
+    """Return the dotted name of a called function, "" for any other expression."""
     parts = []
     here: Any = row.func if isinstance(row, ast.Call) else None
     while isinstance(here, ast.Attribute):
@@ -112,19 +112,19 @@ def _word(row: ast.AST) -> str:
 
 
 Access = tuple[bool, bool]
-"""Of a parameter of a kernel: whether the kernel reads what was there before, whether it writes."""
+"""Whether a kernel reads a parameter's old content, and whether it writes the parameter."""
 
 
 def _accesses(row: ast.FunctionDef) -> list[Access]:
-    """Return what the body of a kernel does to each parameter."""
+    """Return for each parameter of a kernel whether the body reads it and whether it writes it."""
     alias = {parameter.arg: parameter.arg for parameter in row.args.args}
     read: set[str] = set()
     written: set[str] = set()
     rows: list[ast.AST] = list(reversed(row.body))
-    while rows:  # in the order in which things happen: of an assignment, the right side first
+    while rows:  # in the order of execution: of an assignment, the right side first
         part = rows.pop()
         if isinstance(part, ast.Call) and _word(part) in ("T.reads", "T.writes"):
-            continue  # it says, and does nothing
+            continue  # an annotation, no access
         if isinstance(part, ast.Assign):
             _match(part, alias)
         name = alias.get(_base(part)) if isinstance(part, ast.Subscript) else None
@@ -142,14 +142,14 @@ def _accesses(row: ast.FunctionDef) -> list[Access]:
 
 
 def _base(part: ast.AST) -> str:
-    """Return `A` of `A`, `A[i]` and `A[i][j]`."""
+    """Return `A` for each of `A`, `A[i]` and `A[i][j]`."""
     while isinstance(part, ast.Subscript):
         part = part.value
     return part.id if isinstance(part, ast.Name) else ""
 
 
 def _reshaped(value: ast.expr) -> ast.expr | None:
-    """Return the tensor of which a call gives the same bytes under another name."""
+    """Return the tensor that a call renames (`match_cast` or a reshape), None for other calls."""
     if not isinstance(value, ast.Call) or not value.args:
         return None
     if _word(value) in ("R.match_cast", "R.reshape"):
@@ -160,7 +160,7 @@ def _reshaped(value: ast.expr) -> ast.expr | None:
 
 
 def _match(row: ast.Assign, alias: dict[str, str]) -> None:
-    """Take `X = T.match_buffer(p, ...)`: X is another name for a parameter."""
+    """Add the alias of `X = T.match_buffer(p, ...)`: X is another name for a parameter."""
     to, call = row.targets[0], row.value
     if isinstance(to, ast.Name) and isinstance(call, ast.Call) and _word(call) == "T.match_buffer" and call.args:
         name = alias.get(_base(call.args[0]))
@@ -169,7 +169,7 @@ def _match(row: ast.Assign, alias: dict[str, str]) -> None:
 
 
 class _Function:
-    """One way through a Relax function while its statements are written down."""
+    """The state of writing down one way through a Relax function."""
 
     def __init__(
         self, row: ast.FunctionDef, kernels: dict[str, list[Access]], source: str, taken: Mapping[Where, str]
@@ -179,7 +179,7 @@ class _Function:
         self.said: list[str] = []
         self.growing = Placing(row.name, (Arena(name="storages", alignment=ALIGNMENT),))
         self.storages: dict[str, tuple[int, int] | None] = {}
-        """Name -> where it begins, its bytes; None where another branch allocates it."""
+        """Name -> offset and size in bytes; None for one that another branch allocates."""
         self.end = 0
         self.made: dict[str, tuple[str, tuple[int, ...], Slot]] = {}
         """Tensor -> dtype, shape, slot."""
@@ -189,11 +189,11 @@ class _Function:
         """Other name -> the tensor."""
 
     def plan(self) -> Plan:
-        """Write the function down."""
+        """Write the function down; return its plan."""
         given = []
         for parameter in self.row.args.args:
             if parameter.annotation is not None and _word(parameter.annotation) == "R.Prim":
-                continue  # a number, in no memory
+                continue  # a number has no memory
             dtype, shape = self.annotated(parameter)
             self.made[parameter.arg] = dtype, shape, APART
             given.append(self.value(parameter.arg, Role.INPUT))
@@ -266,7 +266,7 @@ class _Function:
             raise self.refuse(row, f"{ast.unparse(value)[:60]!r} is no statement that is known")
 
     def call(self, call: ast.Call) -> None:
-        """A kernel, or what touches no tensor."""
+        """Write the call of a kernel down; skip a call that touches no tensor."""
         word = _word(call)
         if word in SKIPPED:
             return
@@ -294,7 +294,7 @@ class _Function:
         return self.now[name] if name in self.now else self.value(name)
 
     def write(self, part: ast.AST) -> int:
-        """Return the value of a write: in a new buffer the first time, then in that buffer."""
+        """Return a new value for a write to a tensor; the first write adds the buffer."""
         name = self.tensor(part)
         if name not in self.now:
             return self.value(name)
@@ -310,7 +310,7 @@ class _Function:
         return self.now[name]
 
     def annotated(self, parameter: ast.arg) -> tuple[str, tuple[int, ...]]:
-        """Return dtype and shape of `R.Tensor((32, 64), dtype="float32")`."""
+        """Return dtype and shape of an annotation `R.Tensor((32, 64), dtype="float32")`."""
         note = parameter.annotation
         dtype = next((w.value for w in note.keywords if w.arg == "dtype"), None) if isinstance(note, ast.Call) else None
         if not isinstance(note, ast.Call) or _word(note) != "R.Tensor" or not note.args or dtype is None:
@@ -318,7 +318,7 @@ class _Function:
         return self.text(dtype), self.numbers(note.args[0])
 
     def text(self, part: ast.AST) -> str:
-        """Return the text in `"float32"` or `R.dtype("float32")`."""
+        """Return the dtype in `"float32"` or `R.dtype("float32")`."""
         inner = part.args[0] if isinstance(part, ast.Call) and part.args else part
         if not isinstance(inner, ast.Constant) or not isinstance(inner.value, str):
             raise self.refuse(part, f"{ast.unparse(part)[:40]!r} is no dtype")
