@@ -1,13 +1,12 @@
-"""Triton's compiler, asked for what `triton_kernel` reads: the module after barriers are set.
+"""Triton's compiler, asked for the text that `triton_kernel` reads: the module after its barriers
+are inserted.
 
     source = ASTSource(kernel, signature={"x": "*fp32", "n": "i32"})
     text = compiled(source, GPUTarget("cuda", 90, 32), {"num_stages": 3})
 
-Needs the package `triton`, and no GPU: the stages of the compiler are run up to that pass and no
-further. The list of passes is that of triton 3.9; another release may name them otherwise, which
-raises `AttributeError`.
-
-What this module does not see: what becomes of the text (`ptxas` is not run).
+It needs the package `triton` and no GPU: the compiler runs up to that pass and no further. The list
+of passes is that of triton 3.9; a release with other names raises `AttributeError`.
+What this module does not see: later stages of the compiler (`ptxas` is not run).
 """
 
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 
 def compiled(source: Any, target: Any, options: dict[str, Any] | None = None) -> str:
     """Return the module of an `ASTSource` for a `GPUTarget`, as text without locations."""
-    from triton._C.libtriton import ir  # noqa: PLC0415 - heavy, and not for everybody
+    from triton._C.libtriton import ir  # noqa: PLC0415 - heavy and optional
     from triton.compiler.compiler import make_backend  # noqa: PLC0415
 
     backend = make_backend(target)

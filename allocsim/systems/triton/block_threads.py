@@ -1,30 +1,30 @@
-"""The threads of one block as ops of a document: uses, and what orders them (barriers and waits).
+"""The threads of one block as ops of a document: their accesses, and the order that barriers and
+waits give these.
 
-Threads. An op of a block is executed by all threads of an actor (the block, or a warp group of a
-specialised kernel). Between two barriers they are in no order: while one thread is still in an op,
-another may be in any later op up to the next barrier. So each op is on a stream of its own and
-waits for the last barrier alone; a barrier waits for all ops behind the one before it. Two ops
-without a barrier between them are unordered, and race if they share a byte that one writes. Streams
-are taken again by ops that come after all that ran on them, which adds no order.
+Threads. All threads of an actor (the block, or a warp group of a specialised kernel) execute an op.
+Between two barriers threads are unordered: while one thread is still in an op, another may be in
+any later op up to the next barrier. So each op is on a stream of its own and waits for the last
+barrier alone, and a barrier waits for all ops since the barrier before it. Two ops without a
+barrier between them are unordered, and race if they share a byte that one writes. An op reuses a
+stream if it comes after all ops on it, which adds no order.
 
-What orders besides barriers. (1) Ops that one fixed thread or warp issues (`issuer`) follow each
-other. (2) A store and a load of one type of tensor and one view touch each element in the thread
-that holds it, so what a thread loads there it has stored itself. (3) A wait that every thread makes
-itself until others have ended (`ordering`: mbarriers, `warp_group_dot_wait` in one warp group)
-orders all later ops of the actor behind what it is for, not behind the looks of other warps at an
-mbarrier: one is not to be invalidated before the next barrier. A wait for copies that each thread
-makes for its own (`async_wait`, `async_tma_store_wait`) orders none before the next barrier, since
-other threads may not have waited yet. (4) What a copy engine or tensor core does (`engine`) happens
-at some time behind what was ordered before the op that starts it; a barrier does not wait for it,
-only its wait or its mbarrier does.
+Order besides barriers. (1) Ops that one fixed thread or warp issues (`issuer`) follow each other.
+(2) A store and a load of one tensor type and one view access each element in the same thread, so a
+thread loads there only what it stored itself. (3) Some waits are made by every thread until other
+ops have ended (`ordering`: mbarriers, `warp_group_dot_wait` in one warp group). Such a wait orders
+all later ops of the actor after these ops, but not after other warps' reads of an mbarrier, which
+may therefore not be invalidated before the next barrier. A wait of each thread for its own copies
+(`async_wait`, `async_tma_store_wait`) orders no op before the next barrier, since other threads may
+not have waited yet. (4) The work of a copy engine or tensor core (`engine`) happens at any time
+after the op that starts it. A barrier does not wait for it, only its wait or its mbarrier does.
 
-Mbarriers. Arrivals and bytes are counted as the hardware does; when both are there the phase ends,
-which is an op that waits for its arrivals and for the phase before. A wait of an actor is for the
-phase that its parity tells next behind the one it waited for last: no later one is sure. Arrivals
-and waits are atomic, so they read the mbarrier; `init` and `inval` write it. One that is valid when
-the kernel ends is read then: nothing may be laid over it before (triton#3858).
+Mbarriers. Arrivals and bytes are counted as the hardware does. When both are complete the phase
+ends; its end is an op that waits for its arrivals and for the phase before. An actor waits for the
+next phase of the wait's parity after the phase that it waited for last, as no later one is certain.
+Arrivals and waits are atomic, so they read the mbarrier; `init` and `inval` write it. An mbarrier
+that is valid when the kernel ends is read then: no buffer may lie over it before (triton#3858).
 
-What happens is kept (`ThreadOp`) and written into a program once its walk is one that is needed.
+The ops are kept (`ThreadOp`), and written into a program only if their walk is needed.
 
 What this module does not see: proxies (`fence_async_shared`), and how long ops take.
 """
@@ -38,12 +38,12 @@ from allocsim.systems.triton.byte_classes import runs_of
 from allocsim.systems.triton.shared_views import SharedView
 
 QUEUES: Final = ("copy", "store", "dot")
-"""What an actor waits for by counts: `cp.async` groups, TMA stores, `warp_group_dot`."""
+"""Queues for whose work an actor waits by count: `cp.async`, TMA stores, `warp_group_dot`."""
 
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """Threads that run one text together."""
+    """Threads that run the same ops together: a block or a warp group."""
 
     name: str
     warps: int
@@ -52,35 +52,35 @@ class Actor:
     epoch: list[int] = field(default_factory=list)
     """Ops since the last barrier."""
     stored: dict[tuple[SharedView, str], int] = field(default_factory=dict)
-    """SharedView and type of tensor -> the store since the last barrier."""
+    """(view, type of tensor) -> the last store since the last barrier."""
     issued: dict[str, int] = field(default_factory=dict)
     """Issuer -> its last op."""
     started: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in QUEUES})
-    """Queue -> ops that are in no group yet."""
+    """Queue -> started ops that are in no group yet."""
     groups: dict[str, list[list[int]]] = field(default_factory=lambda: {name: [] for name in QUEUES})
     pending_mma: list[int] = field(default_factory=list)
-    """Of tensor cores that write to tensor memory, in the order in which they are run."""
+    """Products of tensor cores into tensor memory, in the order in which they run."""
 
 
 @dataclass(slots=True, eq=False)
 class Mbarrier:
-    """What an mbarrier counts."""
+    """The counts and phases of an mbarrier."""
 
     view: SharedView
     arrivals: int
     left: int
     nbytes: int = 0
-    """Expected and not there yet."""
+    """Bytes that are expected and have not arrived yet."""
     by: list[int] = field(default_factory=list)
-    """Ops whose end is part of this phase."""
+    """Ops that must end before this phase ends."""
     phases: list[int] = field(default_factory=list)
-    """Op at which each phase ended."""
+    """The op that is the end of each phase so far."""
     waited: dict[str, int] = field(default_factory=dict)
     """Actor -> the phase that it waited for last."""
 
 
 class ThreadOp(NamedTuple):
-    """What happened."""
+    """An op of the block, before it is written into a program."""
 
     label: str
     reads: tuple[SharedView, ...]
@@ -90,27 +90,27 @@ class ThreadOp(NamedTuple):
 
 
 class BlockThreads:
-    """What happens in a block: allocations, accesses and their order."""
+    """The allocations of a block, its accesses and their order."""
 
     def __init__(self) -> None:
         self.ops: list[ThreadOp] = []
         self.written: set[SharedView] = set()
         """Views that some op wrote."""
         self.earlier: list[int] = []
-        """Of each op the ops that happen before it, as bits."""
+        """For each op, the set of ops that happen before it, as the bits of a number."""
         self.last: list[int] = []
-        """Of each stream its last op."""
+        """The last op of each stream."""
         self.homes: list[tuple[str, int, tuple[int, int]]] = []
-        """Of each allocation name, bytes, arena and offset."""
+        """Name, size in bytes, and (arena, offset) of each allocation."""
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
 
     def allocate(self, name: str, nbytes: int, arena: int, offset: int) -> int:
-        """Add bytes that are given out here; return their number."""
+        """Add an allocation; return its number."""
         self.homes.append((name, nbytes, (arena, offset)))
         return len(self.homes) - 1
 
     def write_into(self, placing: Placing, launch: str, ends: Iterable[int]) -> list[int]:
-        """Make buffers, values and ops, all behind `ends`; return the last op of each stream."""
+        """Write buffers, values and ops after the ops `ends`; return each stream's last op."""
         builder, reads, first = placing.builder, dict[SharedView, list[int]](), len(placing.slots)
         began = builder.op("launch", (), (), name=launch, after=ends)
         for name, nbytes, slot in self.homes:
@@ -147,7 +147,7 @@ class BlockThreads:
         engine: bool = False,
         issuer: str = "",
     ) -> int:
-        """Add an op of an actor; the next barrier does not wait for one of an `engine`."""
+        """Add an op of an actor; return its number. A barrier does not wait for `engine` ops."""
         waits = {*actor.base, *after}
         if issuer and issuer in actor.issued:
             waits.add(actor.issued[issuer])
@@ -168,7 +168,7 @@ class BlockThreads:
         return number
 
     def barrier(self, actor: Actor, label: str, others: Iterable[Actor] = ()) -> None:
-        """All threads of an actor meet, and those of others with them."""
+        """Add a barrier of all threads of an actor and of `others`."""
         waits = {step for one in (actor, *others) for step in (*one.epoch, *one.base)}
         actor.epoch.clear()
         number = self.op(actor, label, after=waits)
@@ -177,29 +177,29 @@ class BlockThreads:
             one.stored.clear()
 
     def load(self, actor: Actor, label: str, view: SharedView, tensor: str) -> None:
-        """All threads read a view into a tensor of some type."""
+        """Add a load: all threads read a view into a tensor of a type."""
         own = actor.stored.get((view, tensor))
         self.op(actor, label, (view,), after=() if own is None else (own,))
 
     def store(self, actor: Actor, label: str, view: SharedView, tensor: str) -> None:
-        """All threads write a tensor of some type to a view."""
+        """Add a store: all threads write a tensor of a type to a view."""
         actor.stored[view, tensor] = self.op(actor, label, (), (view,))
 
     def start(
         self, actor: Actor, queue: str, label: str, reads: Iterable[SharedView], writes: Iterable[SharedView]
     ) -> int:
-        """Start what the actor waits for by counts."""
+        """Add an asynchronous op of a queue; the actor waits for it by count."""
         number = self.op(actor, label, reads, writes, engine=True)
         actor.started[queue].append(number)
         return number
 
     def commit(self, actor: Actor, queue: str) -> None:
-        """Make a group of what was started."""
+        """Make a group of the ops started in a queue since the last group."""
         actor.groups[queue].append(actor.started[queue])
         actor.started[queue] = []
 
     def wait(self, actor: Actor, queue: str, left: int, label: str, *, ordering: bool) -> None:
-        """Wait until at most so many groups have not ended."""
+        """Add a wait until at most `left` groups of a queue have not ended."""
         groups = actor.groups[queue]
         ended = groups[: max(len(groups) - left, 0)]
         del groups[: len(ended)]
@@ -208,25 +208,24 @@ class BlockThreads:
             actor.base.append(number)
 
     def init(self, actor: Actor, label: str, view: SharedView, arrivals: int) -> None:
-        """Make an mbarrier that so many arrivals end a phase of."""
+        """Initialise an mbarrier; `arrivals` arrivals end each of its phases."""
         self.op(actor, label, (), (view,), issuer="leader")
         self.mbarriers[view.home, view.offset] = Mbarrier(view, arrivals, arrivals)
 
     def end(self, actor: Actor) -> None:
-        """End the kernel: all meet, and what is a valid mbarrier still is one."""
+        """End the kernel with a barrier and a read of every mbarrier that is still valid."""
         if self.mbarriers:
             self.barrier(actor, "end of the kernel")
             self.op(actor, "valid mbarriers", [found.view for found in self.mbarriers.values()])
 
     def inval(self, actor: Actor, label: str, view: SharedView) -> None:
-        """End an mbarrier."""
+        """Invalidate an mbarrier."""
         self.op(actor, label, (), (view,), issuer="leader")
         self.mbarriers.pop((view.home, view.offset), None)
 
     def arrive(self, view: SharedView, count: int, nbytes: int, by: Iterable[int]) -> bool:
-        """Count arrivals, and bytes that come (negative) or are expected, when ops have ended.
-
-        Return whether there is such an mbarrier.
+        """Count arrivals on an mbarrier, and bytes expected (positive) or received (negative), once
+        the ops `by` have ended. Return False where the view is no initialised mbarrier.
         """
         found = self.mbarriers.get((view.home, view.offset))
         if found is None:
@@ -241,8 +240,8 @@ class BlockThreads:
         return True
 
     def phase_of(self, actor: Actor, view: SharedView, parity: int) -> int | None:
-        """Return the phase that a wait is for, -1 for that before the first, None without an
-        mbarrier.
+        """Return the phase that a wait is for, -1 for the one before the first; None where the view
+        is no initialised mbarrier.
         """
         found = self.mbarriers.get((view.home, view.offset))
         if found is None:
@@ -251,12 +250,12 @@ class BlockThreads:
         return last if (parity ^ last) & 1 == 0 else last + 1
 
     def has_ended(self, view: SharedView, phase: int) -> bool:
-        """Return whether a phase of an mbarrier is over."""
+        """Return whether a phase of an mbarrier has ended."""
         return phase < len(self.mbarriers[view.home, view.offset].phases)
 
     def wait_phase(self, actor: Actor, label: str, view: SharedView, phase: int) -> None:
-        """Every thread waits itself for a phase that has ended: of several warps others may still
-        look at the mbarrier when one goes on.
+        """Add a wait of every thread for an ended phase. With several warps, later ops come after
+        the phase and not after the wait: another warp may still read the mbarrier.
         """
         found = self.mbarriers[view.home, view.offset]
         found.waited[actor.name] = phase

@@ -1,12 +1,12 @@
-"""Which runs of bytes each view is, where bytes that the same views touch are laid side by side.
+"""The runs of bytes of each view, after bytes that the same views touch are laid side by side.
 
     runs_of([(0, 0)], [4096], views)[view]     # ((0, 1024),): offset in its allocation, bytes
 
-A column of a tile is a run for each of its rows, and a judge pays for each. What is asked of a
-kernel, who meets whom and what lies inside of what, is the same under any permutation of the bytes
-of an arena that leaves each allocation where it is. So between two ends of allocations bytes are
-sorted by who touches them, those first that come first: columns, and halves of columns, are one run
-then. Where no view has gaps nothing is moved.
+A column of a tile has one run of bytes for each of its rows, and the judge's cost grows with the
+runs. Which views overlap, and which lie inside another, does not change under a permutation of an
+arena's bytes that leaves each allocation in place. So between two ends of allocations the bytes are
+sorted by the set of views that touch them, in the order of each set's first byte. A column, or half
+of one, is then one run. Where no view has gaps no byte is moved.
 
 What this module does not see: which byte holds which element (`shared_views`).
 """
@@ -22,23 +22,23 @@ from allocsim.model.layout import Int64s
 from allocsim.systems.triton.shared_views import SharedView
 
 Runs = tuple[tuple[int, int], ...]
-"""Offset in the allocation, and bytes, of each."""
+"""(offset in the allocation, size in bytes) of each run."""
 
 Box = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""First byte, shape and strides in bytes; along the last dimension lie bytes."""
+"""First byte, shape, and strides in bytes; the last dimension counts bytes of stride 1."""
 
 MOST_BYTES: Final = 1 << 20
-"""Of an arena: no GPU gives more to a block."""
+"""The most bytes of an arena: no GPU gives more to a block."""
 MOST_BITS: Final = 40
-"""Views after which classes are numbered anew: until then a class has a bit for each."""
+"""The number of views after which classes are renumbered; until then each view has a bit."""
 
 
 def runs_of(
     slots: Sequence[tuple[int, int]], nbytes: Sequence[int], views: Iterable[SharedView]
 ) -> dict[SharedView, Runs]:
-    """Return the runs of each view, allocations being at (arena, offset).
-
-    O(views x places of the arena), where places are as long as divides all that begins and ends.
+    """Return the runs of each view; allocation i has `nbytes[i]` bytes at (arena, offset)
+    `slots[i]`. O(views x places of the arena); the size of a place is the greatest common divisor
+    of all begins, ends and strides.
     """
     layouts = {view: view.layout for view in views}
     found: dict[SharedView, Runs] = {
@@ -54,7 +54,7 @@ def runs_of(
 
 
 def _sorted_runs(spans: list[tuple[int, int]], boxes: list[Box]) -> list[list[tuple[int, int]]]:
-    """Return the half-open runs of each box of bytes, bytes being sorted between ends of spans."""
+    """Return the half-open runs of each box after the bytes between ends of spans are sorted."""
     step = math.gcd(
         *(end for span in spans for end in span),
         *(number for at, shape, strides in boxes for number in (at, shape[-1], *strides[:-1])),
@@ -77,7 +77,7 @@ def _sorted_runs(spans: list[tuple[int, int]], boxes: list[Box]) -> list[list[tu
 
 
 def _places(box: Box, step: int) -> Int64s:
-    """Return which places of `step` bytes are in a box."""
+    """Return the numbers of the places of `step` bytes that are in a box."""
     at, shape, strides = box
     if at + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) >= MOST_BYTES:
         raise ModelError("shared memory", f"reaches beyond {MOST_BYTES} bytes, more than a block has")

@@ -1,16 +1,15 @@
-"""A kernel's control flow, run with numbers, and what its ops do to shared memory.
+"""A walk through a kernel: its control flow run with numbers, and its accesses to shared memory.
 
     walk = KernelWalk(function, BlockThreads(), LaunchGuess(256), "kernel.ttgir")
     walk.run()
 
-Numbers that only a launch knows are those of one `LaunchGuess`: every integer argument is the same,
-the program is number 0 of 3, a branch on what is loaded goes one way and then the other. All else
-is computed, so that each walk is one that a launch may take. Warp groups of a specialised kernel
-run in turns, each until it waits for a phase of an mbarrier that has not ended.
+Numbers known only at a launch are those of one `LaunchGuess`: all integer arguments are equal, the
+program is number 0 of 3, and branches on loaded values go one way and the other in turn. All other
+numbers are computed, so each walk is one that a launch may take. Warp groups of a specialised
+kernel run in turns, each until it waits for a phase of an mbarrier that has not ended.
 
-`acts` says what each op is (`memory_ops`). An op that names shared memory and is not among them is
-refused by line and name. What an op touches beyond what the IR tells is counted in `unexamined`,
-with its reason.
+`acts` has a function for each op (`memory_ops`). Any other op that names shared memory is refused
+by line and name. Accesses that the IR does not state are counted in `unexamined`, with the reason.
 
 What this module does not see: the bytes in global memory, predicates that are tensors (a masked
 copy is taken to write all), thread blocks beside this one.
@@ -29,12 +28,12 @@ from allocsim.systems.triton.shared_views import SharedView
 from allocsim.systems.triton.ttgir_text import IrBlock, IrFunction, IrOp, IrRegion
 
 Known = int | SharedView | None
-"""What is known of a name."""
+"""The known value of a name: a number, a view, or None if it is unknown."""
 
 MOST_OPS: Final = 200_000
-"""Ops of a walk, those that touch nothing included."""
+"""The most ops of a walk, those without accesses included."""
 MOST_EVENTS: Final = 6_000
-"""Ops of a document of one walk."""
+"""The most ops that one walk writes into the document."""
 
 ARROW: Final = re.compile(r" -> (.*)$")
 PREDICATED: Final = re.compile(r"%[\w$.-]+(?:#\d+)?(?:\[.*?\])?")
@@ -46,17 +45,17 @@ class EndlessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaunchGuess:
-    """What numbers that only a launch knows are taken to be."""
+    """Assumed values of numbers known only at a launch."""
 
     size: int
-    """Every integer argument."""
+    """The value of every integer argument."""
     first: bool = True
-    """Which way the first branch goes on what is loaded."""
+    """Whether the first branch on a loaded value goes to its first target."""
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A region that is being run by an actor."""
+    """A region that an actor runs, with the known values of its names."""
 
     actor: Actor
     names: dict[str, Known]
@@ -64,7 +63,7 @@ class Frame:
 
 
 Act = Callable[["KernelWalk", Frame, IrOp], None]
-"""What an op does to names and threads."""
+"""The effect of an op on names and threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,38 +75,38 @@ class KernelWalk:
     guess: LaunchGuess
     source: str
     acts: Mapping[str, Act]
-    """What ops do, by name; `scratch` is what any other does that has an allocation."""
+    """Name of an op -> its effect; `scratch` is that of any other op with an allocation."""
     steps: dict[int, list[IrOp]]
-    """The ops of each block that may do something, by its line; the first walk there finds them."""
+    """Line of a block -> its ops with an effect, kept for later walks."""
     beside: Actor = field(default_factory=lambda: Actor("another block", 4))
-    """Of the same cluster: it runs the same text, and meets this one in cluster barriers."""
+    """Another block of the cluster, which runs the same ops and joins in cluster barriers."""
     not_made: set[SharedView] = field(default_factory=set)
-    """Sums of products whose predicate was false."""
+    """Views of sums that were not written, as the predicate of the product was false."""
     left: int = MOST_OPS
     branches: int = 0
     turns: Counter[int] = field(default_factory=Counter)
-    """How often each block was entered, by its line."""
+    """Line of a block -> how often it was entered."""
     unexamined: Counter[str] = field(default_factory=Counter)
     path: list[int] = field(default_factory=list)
-    """Lines of the blocks that were entered."""
+    """Lines of the blocks in the order in which they were entered."""
 
     def refuse(self, op: IrOp, rule: str) -> DocumentError:
-        """Return the error about an op."""
+        """Return the error that names an op and the rule that it breaks."""
         return DocumentError(self.source, f"line {op.line}", f"{op.name} {rule}")
 
     def unended(self, op: IrOp) -> DocumentError:
-        """Return the error about a wait for what no op of this block ends."""
+        """Return the error about a wait for a phase that no op of this block ends."""
         others = "other blocks of the cluster may end, and those are not examined"
         return self.refuse(op, f"waits for a phase that {others if self.in_cluster else 'nobody ends'}")
 
     @property
     def in_cluster(self) -> bool:
-        """Whether blocks run together that reach each other's memory."""
+        """Whether the block is one of a cluster, whose blocks access each other's memory."""
         return int(self.function.attributes.get("ttg.num-ctas") or 1) > 1
 
     @property
     def mbarriers_between_blocks(self) -> bool:
-        """Whether an op is there by which one block may tell others that it is ready."""
+        """Whether the kernel has an op by which a block may signal other blocks."""
         ops = (op for block in self.function.body.blocks for op in block.ops)
         return any(op.regions or op.name.startswith(ARRIVALS) for op in ops)
 
@@ -126,7 +125,7 @@ class KernelWalk:
         self.threads.end(block)
 
     def region(self, frame: Frame) -> Iterator[IrOp]:
-        """Run a region; yield each time that its actor has to wait for another one."""
+        """Run a region; yield the op each time that its actor has to wait for another actor."""
         block = frame.region.blocks[0]
         while True:
             self.turns[block.line] += 1
@@ -154,7 +153,7 @@ class KernelWalk:
             block = following
 
     def branch(self, frame: Frame, op: IrOp) -> tuple[str, list[str]] | None:
-        """Return where a block goes on."""
+        """Return label and arguments of the next block; None at the end of a region."""
         targets = op.targets
         if op.name == "cf.br" and targets:
             return targets[0]
@@ -169,11 +168,11 @@ class KernelWalk:
         return targets[0] if condition else targets[1]
 
     def stepped(self, block: IrBlock) -> list[IrOp]:
-        """Return the ops of a block but those on registers alone: no act, number or view."""
+        """Return the ops of a block, without those that only use registers."""
         return [op for op in block.ops if op.name in self.acts or not REGISTERS.match(op.name) or not on_registers(op)]
 
     def execute(self, frame: Frame, op: IrOp) -> None:
-        """Do what an op does to numbers, views and memory."""
+        """Apply the effect of an op on numbers, views and memory."""
         act = self.acts.get(op.name)
         if act is not None:
             act(self, frame, op)
@@ -187,7 +186,7 @@ class KernelWalk:
             raise self.refuse(op, "is structured control flow: take the text after it is lowered to branches")
 
     def arithmetic(self, frame: Frame, op: IrOp) -> None:
-        """Compute a number; views may be selected as numbers are."""
+        """Compute the number of an op; `arith.select` may also select a view."""
         if op.name == "arith.constant":
             found = re.match(r" (?:(-?\d{1,19}) : |(true|false)$)", op.text)
             frame.names[op.results[0]] = None if found is None else int(found[1] or found[2] == "true")
@@ -204,23 +203,23 @@ class KernelWalk:
         return [known for known in map(frame.names.get, op.operands) if isinstance(known, SharedView)]
 
     def the_view(self, frame: Frame, op: IrOp, place: int = 0) -> SharedView:
-        """Return a view among the operands."""
+        """Return the view at a place among the views of an op; raise DocumentError for none."""
         found = self.views(frame, op)
         if place >= len(found):
             raise self.refuse(op, "has an operand that is not known to be shared memory")
         return found[place]
 
     def made_view(self, op: IrOp, home: int) -> SharedView | None:
-        """Return the whole of what the type of a result says."""
+        """Return the whole view that an op's result type describes, None for another type."""
         found = ARROW.search(op.text)
         return None if found is None else SharedView.of(found[1], self.function.aliases, home)
 
     def happens(self, frame: Frame, name: str) -> bool:
-        """Return whether a predicate allows an op: what is not known does."""
+        """Return whether a predicate allows an op; an unknown predicate does."""
         return frame.names.get(name) != 0
 
     def waiting(self, frame: Frame, op: IrOp) -> Iterator[IrOp]:
-        """Wait for a phase of an mbarrier."""
+        """Run a wait for a phase of an mbarrier; yield while the phase has not ended."""
         view, parity = self.the_view(frame, op), frame.names.get(op.operands[1])
         before = op.text.partition(" deps ")[0]
         if len(PREDICATED.findall(before.partition(" : ")[0])) > 2 and not self.happens(frame, op.operands[2]):
@@ -235,7 +234,7 @@ class KernelWalk:
         self.threads.wait_phase(frame.actor, told(op), view, phase)
 
     def specialized(self, frame: Frame, op: IrOp) -> None:
-        """Run the warp groups of a specialised region in turns, from one barrier to another."""
+        """Run the warp groups of a specialised region in turns, between two barriers of all."""
         threads, block = self.threads, frame.actor
         view = self.scratch_view(op)
         if view is not None:
@@ -272,7 +271,7 @@ class KernelWalk:
             frame.names.update(zip(op.results, map(frames[0].names.get, step.operands), strict=False))
 
     def scratch_view(self, op: IrOp) -> SharedView | None:
-        """Allocate the bytes that an op works in."""
+        """Allocate the scratch bytes of an op; return their view, None for an op without any."""
         offset, size = op.number("allocation.offset"), op.number("allocation.size")
         if offset is None or size is None:
             if "allocation." in op.text and size != 0:
@@ -283,11 +282,11 @@ class KernelWalk:
 
 
 REGISTERS: Final = re.compile(r"(?:tt|math|arith)\.(?!call|return)")
-"""Dialects whose ops have registers alone, where their text does not name memory."""
+"""Dialects whose ops only use registers unless their text names memory."""
 
 
 def on_registers(op: IrOp) -> bool:
-    """Return whether an op of these dialects gives no number and names no memory."""
+    """Return whether an op of these dialects computes no scalar and names no memory."""
     named = "memdesc" in op.text or "allocation." in op.text
     return not named and ("tensor<" in op.text or not op.name.startswith("arith."))
 
@@ -298,7 +297,7 @@ BRANCHES: Final = frozenset({"cf.br", "cf.cond_br", "tt.return", "ttg.warp_yield
 
 
 def told(op: IrOp) -> str:
-    """Return an op for people."""
+    """Return the label of an op: its name and line."""
     return f"{op.name}, line {op.line}"
 
 

@@ -1,23 +1,23 @@
-"""What ops of Triton's dialects do to shared and tensor memory: a row of `OPS` for each.
+"""The effect of each op of Triton's dialects on shared and tensor memory, as a row of `OPS`.
 
     act = OPS["ttg.local_store"]
     act(walk, frame, op)
 
-An act finds the views among the operands of its op, so that it does not hang on where the text has
-them, and tells `BlockThreads` what is read, written, started, waited for or arrived at.
+An act finds the views among its op's operands, wherever the text has them, and adds the reads,
+writes, starts, waits and arrivals of the op to `BlockThreads`.
 
-Three things are in the lowering and not in the text: all threads of an actor meet before the one
-that arrives on an mbarrier, expects bytes, or starts or commits products that an mbarrier counts,
-inside of `tensormap_fenceproxy_acquire`, and, of several warp groups, behind a
-`warp_group_dot_wait` that is not `warpGroupLocal`. They were read off the PTX of triton 3.9; in
-releases before triton#11056 that wait was always local.
+The lowering inserts three barriers that the text does not have. All threads of an actor meet (1)
+before one thread arrives on an mbarrier, expects bytes, or starts or commits products that an
+mbarrier counts, (2) inside of `tensormap_fenceproxy_acquire`, and (3) with several warp groups,
+after a `warp_group_dot_wait` that is not `warpGroupLocal`. Source: the PTX of triton 3.9; before
+triton#11056 that wait was always local.
 
-Of a cluster (`num-ctas`) one block is looked at. A multicast copy is started by any of them, so it
-comes at some time behind the last cluster barrier, whatever this block has done since: a block that
-reuses bytes without such a barrier races (triton#11328, #11411). Where arrivals at mbarriers may
-tell a block that others are ready, that is not examined.
+Of a cluster (`num-ctas`) one block is examined. Any block may start a multicast copy, so the copy
+comes at any time after the last cluster barrier, whatever this block has done since. A block that
+reuses bytes without such a barrier races (triton#11328, #11411). Order that arrivals at mbarriers
+give between blocks is not examined.
 
-What this module does not see: masks, proxies, and what a copy does in other blocks of a cluster.
+What this module does not see: masks, proxies, and a copy's effect in other blocks of a cluster.
 """
 
 import re
@@ -28,7 +28,7 @@ from allocsim.systems.triton.shared_views import COLUMN, SharedView
 from allocsim.systems.triton.ttgir_text import IrOp
 
 PROGRAMS: Final = 3
-"""How many programs a launch has, by guess."""
+"""The assumed number of programs of a launch."""
 STARTS: Final = re.compile(r"\[([-\d, ]*)\]")
 ORDER: Final = re.compile(r"order = array<i32: ([\d, ]+)>")
 LISTED: Final = re.compile(r"(%[\w$.-]+(?:#\d+)?)(?:\[[^\]]*\])?")
@@ -36,7 +36,7 @@ TENSOR: Final = re.compile(r"tensor<.*>")
 
 
 def scratch(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Write bytes that were given for this op, meet, read them."""
+    """Add the use of an op's scratch bytes: a write, a barrier, a read."""
     if op.name == "tt.call":
         raise walk.refuse(op, "calls a function that is not in line")
     view = walk.scratch_view(op)
@@ -50,7 +50,7 @@ def scratch(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def allocate(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Give out bytes, and fill them where the op says with what."""
+    """Add an allocation, and a store into it if the op has an initial value."""
     in_tensor_memory = op.name == "ttng.tmem_alloc"
     offset = op.number("tensor_memory_col_offset" if in_tensor_memory else "allocation.offset")
     if offset is None:
@@ -74,7 +74,7 @@ def allocate(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def tensor_type(op: IrOp) -> str:
-    """Return the type of the tensor that a load gives or a store takes."""
+    """Return the type of a load's result or of a store's operand."""
     found = TENSOR.findall(op.text.partition(" : ")[2] if " : " in op.text else op.text)
     text = found[0] if found else ""
     sides = [side for side in re.split(r" -> |\) -> ", text) if side.startswith(("tensor<", "(tensor<"))]
@@ -82,7 +82,7 @@ def tensor_type(op: IrOp) -> str:
 
 
 def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Name a part of a view, or all of it in another shape."""
+    """Define a name as a part of a view, or as all of it in another shape."""
     source = frame.names.get(op.operands[0])
     if not isinstance(source, SharedView):
         frame.names[op.results[0]] = None
@@ -108,7 +108,7 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def part_of(source: SharedView, op: IrOp, text: str, made: SharedView | None) -> SharedView | None:
-    """Return a slice at constant starts."""
+    """Return a slice of a view at constant starts, None where it does not lie inside."""
     starts = STARTS.search(text)
     if made is None:
         return None
@@ -119,44 +119,44 @@ def part_of(source: SharedView, op: IrOp, text: str, made: SharedView | None) ->
 
 
 def load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Read shared memory into registers."""
+    """Add a read of shared memory into registers."""
     walk.threads.load(frame.actor, told(op), walk.the_view(frame, op), tensor_type(op))
 
 
 def store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Write registers to shared memory."""
+    """Add a write of registers to shared memory."""
     walk.threads.store(frame.actor, told(op), walk.the_view(frame, op), tensor_type(op))
 
 
 def scatter(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Write elements that only a launch knows: may be any."""
+    """Add a write of elements known only at a launch: it may write any."""
     view = walk.the_view(frame, op)
     walk.unexamined["which elements a scatter writes, where only a launch knows: may be all"] += 1
     walk.threads.op(frame.actor, told(op), (view,), (view,))
 
 
 def barrier(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Meet, if that orders shared memory."""
+    """Add a barrier, if the op orders accesses to shared memory."""
     if op.name != "ttg.barrier" or re.search(r"\b(local|all)\b", op.text):
         if op.name == "ttng.cluster_barrier" and "relaxed" in op.text:
-            return  # it orders what blocks do, and no memory
+            return  # it orders the blocks and no memory
         walk.threads.barrier(frame.actor, told(op))
         if op.name == "ttng.cluster_barrier":
             walk.beside.base = list(frame.actor.base)
 
 
 def copy(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Start a copy from global to shared memory that each thread waits for itself."""
+    """Start a copy from global to shared memory; each thread waits for its own part."""
     walk.threads.start(frame.actor, "copy", told(op), (), (walk.the_view(frame, op),))
 
 
 def commit(walk: KernelWalk, frame: Frame, _: IrOp) -> None:
-    """End a group of copies."""
+    """Make a group of the copies started since the last group."""
     walk.threads.commit(frame.actor, "copy")
 
 
 def wait_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most so many groups of copies are under way."""
+    """Wait until at most `num` groups of copies have not ended."""
     if op.number("num") is None:
         raise walk.refuse(op, "counts what the text does not tell")
     walk.threads.wait(frame.actor, "copy", op.number("num") or 0, told(op), ordering=False)
@@ -169,12 +169,12 @@ def store_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def wait_stores(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most so many copies to global memory are under way."""
+    """Wait until at most `pendings` copies to global memory have not ended."""
     walk.threads.wait(frame.actor, "store", op.number("pendings") or 0, told(op), ordering=False)
 
 
 def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Start a copy from global to shared memory that an mbarrier counts."""
+    """Start a copy from global to shared memory whose bytes an mbarrier counts."""
     found = walk.views(frame, op)
     mbarriers = [view for view in found if view.is_barrier]
     parts = [view for view in found if not view.is_barrier]
@@ -193,24 +193,24 @@ def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def arrive(walk: KernelWalk, op: IrOp, view: SharedView, by: list[int], *, count: int = 0, nbytes: int = 0) -> None:
-    """Count arrivals on an mbarrier."""
+    """Count arrivals and bytes on an mbarrier; raise DocumentError if it is not initialised."""
     if not walk.threads.arrive(view, count, nbytes, by):
         raise walk.refuse(op, "is given an mbarrier that was not made")
 
 
 def init(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Make an mbarrier."""
+    """Initialise an mbarrier."""
     found = re.search(r", (\d{1,9})\b", op.text)
     walk.threads.init(frame.actor, told(op), walk.the_view(frame, op), int(found[1]) if found else 1)
 
 
 def inval(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """End an mbarrier."""
+    """Invalidate an mbarrier."""
     walk.threads.inval(frame.actor, told(op), walk.the_view(frame, op))
 
 
 def signal(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """All threads meet, then one arrives or says how many bytes come, if the predicate says so."""
+    """Add a barrier; then one thread arrives or expects bytes. A false predicate: nothing."""
     view, found = walk.the_view(frame, op), re.search(r", (\d{1,12})\b", op.text)
     if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
         return
@@ -224,7 +224,7 @@ def signal(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Arrive when the copies that were started have ended."""
+    """Arrive on an mbarrier when all copies started so far have ended."""
     actor, view = frame.actor, walk.the_view(frame, op)
     under_way = [step for group in [*actor.groups["copy"], actor.started["copy"]] for step in group]
     number = walk.threads.op(actor, told(op), (view,), after=under_way, engine=True)
@@ -232,7 +232,7 @@ def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Multiply what lies in shared memory, by the tensor cores of a warp group."""
+    """Start a product of matrices in shared memory, by the tensor cores of a warp group."""
     walk.threads.start(frame.actor, "dot", told(op), walk.views(frame, op), ())
     walk.threads.commit(frame.actor, "dot")
     if "isAsync = true" not in op.text:
@@ -240,7 +240,7 @@ def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most so many products are under way; hand views on."""
+    """Wait until at most `pendings` products have not ended; results are views of the operands."""
     for result, operand in zip(op.results, op.operands, strict=False):
         frame.names[result] = frame.names.get(operand)
     actor = frame.actor
@@ -252,25 +252,25 @@ def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def tensor_memory(
     walk: KernelWalk, frame: Frame, op: IrOp, reads: tuple[SharedView, ...], writes: tuple[SharedView, ...]
 ) -> None:
-    """Load or store tensor memory: each warp its own rows, one after the other."""
+    """Add an access to tensor memory; each warp accesses its own rows, in program order."""
     if frame.actor.warps > 4:
         walk.unexamined["tensor memory between the warps of more than one warp group"] += 1
     walk.threads.op(frame.actor, told(op), reads, writes, issuer="rows of tensor memory")
 
 
 def tensor_load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Read tensor memory; what a product without its predicate did not make is used by nobody."""
+    """Read tensor memory, without sums that a false predicate left unwritten: these are unused."""
     absent = walk.not_made - walk.threads.written
     tensor_memory(walk, frame, op, tuple(view for view in walk.views(frame, op) if view not in absent), ())
 
 
 def tensor_store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Write tensor memory."""
+    """Add a write of tensor memory."""
     tensor_memory(walk, frame, op, (), tuple(walk.views(frame, op)))
 
 
 def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Multiply into tensor memory: products of one actor follow each other."""
+    """Start a product into tensor memory; the products of one actor run in order."""
     found = walk.views(frame, op)
     scaled = op.name == "ttng.tc_gen5_mma_scaled"
     listed = [frame.names.get(name) for name in LISTED.findall(op.text.partition(" {")[0].partition(" : ")[0])]
@@ -296,7 +296,7 @@ def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def commit_mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Arrive when all products of this actor have ended."""
+    """Arrive on an mbarrier when all products of this actor have ended."""
     actor, view = frame.actor, walk.the_view(frame, op)
     walk.threads.barrier(actor, f"before {told(op)}")
     number = walk.threads.op(actor, told(op), (view,), after=actor.pending_mma[-1:], engine=True)
@@ -304,12 +304,12 @@ def commit_mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def gather(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Each thread reads elements that any other may have written."""
+    """Add a read in which each thread may read elements that another thread wrote."""
     walk.threads.op(frame.actor, told(op), (walk.the_view(frame, op),))
 
 
 def program_number(_: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Which program of a launch this is."""
+    """Define the number of this program, or the number of programs, by the guess."""
     frame.names[op.results[0]] = 0 if op.name == "tt.get_program_id" else PROGRAMS
 
 
@@ -338,6 +338,6 @@ OPS: Final[dict[str, Act]] = {
     "ttng.tc_gen5_mma": mma, "ttng.tc_gen5_mma_scaled": mma, "ttng.tc_gen5_commit": commit_mma,
     "ttng.fence_async_shared": pass_over, "ttng.fence_mbarrier_init_release_cluster": pass_over,
 }  # fmt: skip
-"""What is known of ops that touch shared memory or give numbers."""
+"""Name of an op that accesses shared memory or gives a number -> its effect."""
 
 __all__ = ["OPS"]

@@ -1,16 +1,16 @@
-"""Memory descriptors: which bytes of which allocation a view names.
+"""Memory descriptors: the bytes of an allocation that a view names.
 
     whole = SharedView.of("!ttg.memdesc<3x128x64xf16, #shared, #smem, mutable>", aliases, home=4)
     whole.indexed(1).sliced([0, 16], [128, 16]).runs     # offset, shape, strides in bytes
 
 A layout of shared memory is a bijection between the elements of an allocation and its places, so
 two views of one allocation share bytes if and only if they share elements. A view is therefore
-laid out as if its elements lay in row-major order. That is exact within an allocation, and between
-allocations for views that are contiguous; a slice of columns beside bytes of another allocation is
-laid as if rows lay in order. Padding (`#ttg.padded_shared`) counts to what an allocation takes and
-to where a block of it begins, not between the rows of a slice.
-Of a tensor that is split over the blocks of a cluster (`CGALayout`) a block has its part.
-Tensor memory is columns of 128 rows of 4 bytes: a block of 128 rows is its columns.
+laid out as if its elements lay in row-major order. This is exact within an allocation, and between
+allocations for contiguous views. A slice of columns that meets bytes of another allocation is
+approximated: its rows lie in row-major order. Padding (`#ttg.padded_shared`) counts in the size of
+an allocation and in the offset of a block of it, not between the rows of a slice. A tensor that is
+split over the blocks of a cluster (`CGALayout`) has only this block's part.
+Tensor memory has columns of 128 rows of 4 bytes; a block of all 128 rows is a range of columns.
 
 What this module does not see: banks and swizzling, partitioned layouts, blocks of 64 rows.
 """
@@ -37,30 +37,30 @@ class SharedView:
     """Bytes of an allocation, as elements in row-major order."""
 
     home: int
-    """Number of the allocation."""
+    """The number of the allocation."""
     offset: int
-    """Of its first element, in bytes."""
+    """The offset of its first element in the allocation, in bytes."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    """In elements."""
+    """Strides in elements."""
     bits: int
-    """Of an element."""
+    """The width of an element in bits."""
     kind: str
-    """Of an element: `f16`, `i64`."""
+    """The type of an element: `f16`, `i64`."""
     padding: tuple[tuple[int, int], ...] = ()
-    """Elements after which so many are left out, each counted from the allocation's begin."""
+    """(every, by): after each `every` elements of the allocation, `by` elements are left out."""
     in_tensor_memory: bool = False
 
     @classmethod
     def of(cls, text: str, aliases: dict[str, str], home: int) -> "SharedView | None":
-        """Return the whole of an allocation by its type, None where that is not understood."""
+        """Return the view of a whole allocation from its type, None for an unknown type."""
         layout = _layout(text)
         whole = _whole(text, aliases.get(layout, layout))
         return whole and (replace(whole, home=home) if home else whole)
 
     @property
     def contiguous(self) -> bool:
-        """Whether its elements lie one behind the other."""
+        """Whether its elements lie one after another in row-major order."""
         return _contiguous(self.shape, self.strides)
 
     @property
@@ -70,21 +70,21 @@ class SharedView:
 
     @property
     def nbytes(self) -> int:
-        """What a contiguous view takes."""
+        """The size in bytes of a contiguous view."""
         count = math.prod(self.shape)
         return (count + self.padded(count - 1)) * self.bits // 8 if count else 0
 
     @property
     def columns(self) -> bool:
-        """Whether it is a block of all rows of tensor memory."""
+        """Whether it has all 128 rows of tensor memory."""
         return self.shape[-2:-1] == (128,)
 
     def indexed(self, index: int) -> "SharedView | None":
-        """Return one of its first dimension, None where it is no whole."""
+        """Return the part at an index of its first dimension; None for no such part, or a slice."""
         return _indexed(self, index)
 
     def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "SharedView | None":
-        """Return a part; None where it does not lie inside."""
+        """Return a part by its starts and shape in elements; None where it does not lie inside."""
         if not len(starts) == len(shape) == len(self.shape):
             return None
         if any(low < 0 or low + size > most for low, size, most in zip(starts, shape, self.shape, strict=True)):
@@ -93,26 +93,26 @@ class SharedView:
         return replace(self, offset=self.offset + first * self.bits // 8, shape=shape, padding=())
 
     def permuted(self, order: list[int]) -> "SharedView | None":
-        """Return its transpose."""
+        """Return the view with its dimensions permuted, None where `order` is no permutation."""
         if sorted(order) != list(range(len(self.shape))):
             return None
         return replace(self, shape=tuple(self.shape[i] for i in order), strides=tuple(self.strides[i] for i in order))
 
     def told(self, other: "SharedView | None") -> "SharedView | None":
-        """Return its bytes with the shape of another type, where it is contiguous and that is no
-        larger; else itself.
+        """Return its bytes with the shape and type of another view, if this view is contiguous and
+        the other one is no larger; else itself.
         """
         if other is None or not self.contiguous or other.nbytes > self.nbytes:
             return self
         return replace(other, home=self.home, offset=self.offset, in_tensor_memory=self.in_tensor_memory)
 
     def padded(self, last: int) -> int:
-        """Return how many elements are left out before one."""
+        """Return how many elements of padding come before the element number `last`."""
         return sum((last // every) * by for every, by in self.padding if every)
 
     @property
     def layout(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Offset, shape and strides as bytes: of one dimension where it is contiguous."""
+        """Offset, shape and strides in bytes; a contiguous view has one dimension."""
         if self.in_tensor_memory and self.columns and self.contiguous:
             return self.offset, (max(self.nbytes, 1),), (1,)
         if self.contiguous or self.bits % 8:
@@ -150,7 +150,7 @@ def _whole(text: str, layout: str) -> SharedView | None:
 
 
 def _in_one_block(shape: list[int], layout: str) -> tuple[int, ...]:
-    """Return the part of one block: each basis of a layout halves the dimensions it goes along."""
+    """Return the shape of one block's part: each basis of a layout halves the dimensions in it."""
     for basis in BASIS.findall(layout.partition("CGALayout = ")[2].partition("]]")[0]):
         steps = [int(step) for step in basis.split(",")]
         for axis, step in enumerate(reversed(steps[-len(shape) :]), 1):

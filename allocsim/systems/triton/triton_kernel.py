@@ -1,4 +1,4 @@
-"""Triton: a kernel after shared memory was allocated and barriers were set, as text, to a document.
+"""Triton: the text of a kernel, with shared memory allocated and barriers inserted, as a document.
 
     allocsim check kernel.ttgir
 
@@ -6,22 +6,22 @@ Time: the ops of a walk through the kernel (`kernel_walk`), in an order that a l
 barriers, waits and mbarriers are the order between them (`block_threads`). Bytes: offsets of the
 shared memory of a block (`allocation.offset`), and columns of tensor memory.
 
-What becomes of it. A kernel is a program: its walks one behind the other, as launches that keep
-nothing in shared memory, each behind an op `launch`. A kernel without loops has one, a loop one for
-each number of turns up to that at which everything has come twice. Each `local_alloc` that is run,
-and each op that works in scratch, has a buffer of its own; the plan is where the compiler laid it.
-A store into one of several buffers of a ring is a mutation, since the ring is in the program that
-the allocator was given. S says whether bytes are lost, H whether a barrier or a wait is missing.
+Document. A kernel is a program: its walks one after another, as launches that keep nothing in
+shared memory, each after an op `launch`. A kernel without loops has one walk, a loop one for each
+number of turns up to the number that is enough. Each executed `local_alloc`, and each op that works
+in scratch memory, has a buffer of its own; the plan has the compiler's offsets. A store into one of
+several buffers of a ring is a mutation, since the ring is one buffer in the program that the
+allocator was given. S finds lost bytes, H a missing barrier or wait.
 
-How many turns are enough. What races are two accesses of which the second comes before anything
-waits for the first. What is open at the head of a loop (accesses since the last barrier, copies not
-waited for, phases of mbarriers, and the numbers that choose buffers and phases) is a function of
-these and of the turn; numbers that choose run round rings, together in `p` turns, the least common
-multiple of their sizes, and phases turn over in two rounds. So turn `t + 2p` does
-what turn `t` does, and a walk of `2p + 2` turns has every pair that any longer one has. Shorter
-walks, of no turn and of each number up to `p + 1`, are the ways from the begin to the end.
+How many turns are enough. Two accesses race if the second comes before any op waits for the first.
+The state at the head of a loop is the accesses since the last barrier, the copies not waited for,
+the phases of mbarriers, and the numbers that select buffers and phases. It is a function of itself
+and the turn. The selecting numbers run round rings and repeat together after `p` turns, the least
+common multiple of the rings' sizes; phases repeat after two rounds. So turn `t + 2p` does the same
+as turn `t`, and a walk of `2p + 2` turns has every pair of any longer one. Shorter walks, of no
+turn and of each number up to `p + 1`, have the ways from the begin of the loop to its end.
 
-What is not examined is in `meta.triton.unexamined` of the document, by name.
+`meta.triton.unexamined` of the document names what was not examined.
 """
 
 import re
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
 
 MOST_ENDLESS: Final = 3
-"""Walks without an end after which no larger size is tried."""
+"""The number of walks without an end after which no larger size is tried."""
 
 SIZES: Final = (
     0, 1, 16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 4096,
 )  # fmt: skip
-"""Numbers that integer arguments are taken to be, in the order in which they are tried."""
+"""Assumed values of integer arguments, in the order in which they are tried."""
 
 MOST_TURNS: Final = 34
-"""Of one loop: what `2p + 2` is at most taken to be."""
+"""The most turns of a loop: a bound on `2p + 2`."""
 
 TURNS_OUTSIDE: Final = 3
-"""Of a loop with another one inside it."""
+"""The turns that are enough for a loop with another loop inside it."""
 
 
 def looks_like(head: bytes) -> bool:
@@ -70,9 +70,9 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
-    """Return the walks through each kernel of a module as a program with its plan.
+    """Return the document of a module: each kernel's walks are a program with its plan.
 
-    Raise DocumentError with line and rule. O(ops of the walks).
+    Raises DocumentError with line and rule. O(ops of the walks).
     """
     try:
         text = data.decode()
@@ -89,7 +89,7 @@ def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
 
 
 def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
-    """Return what of a kernel was not examined, nothing for other documents."""
+    """Return the parts of a kernel that were not examined; empty for other systems' documents."""
     about = document.meta.get("triton")
     told = about.get("unexamined") if isinstance(about, dict) else None
     texts = [str(text) for text in told] if isinstance(told, list) else []
@@ -97,13 +97,13 @@ def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[
 
 
 def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
-    """Return the walks that are enough, shortest first."""
+    """Return enough walks to have every pair of accesses, shortest first."""
     kept: dict[tuple[int, ...], KernelWalk] = {}
     period, heads, endless, undecided, short = _period(kernel), _heads(kernel.body), 0, True, False
     wanted, most, steps = 0, Counter[int](), dict[int, list[IrOp]]()
     for size, first in product(SIZES, (True, False)):
         if not (first or undecided) or endless == MOST_ENDLESS or size < wanted:
-            continue  # nothing was left to the guess, larger ones go on longer, or it is not kept
+            continue  # the walk would repeat an earlier one, not end, or not be kept
         try:
             walk = KernelWalk(kernel, BlockThreads(), LaunchGuess(size, first), source, OPS, steps)
             walk.run()
@@ -114,7 +114,7 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
             raise _told(error, kernel, source) from None
         except AllocsimError:
             raise
-        except (IndexError, ValueError):  # an op without its operands or results, a number that is none
+        except (IndexError, ValueError):  # an op lacks operands or results, or has a malformed number
             raise DocumentError(
                 source, f"line {kernel.line}", f"{kernel.name} is not written as Triton writes it"
             ) from None
@@ -123,7 +123,7 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
         short = size == SIZES[-1] and any(count > most[line] for line, count in turns.items())
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns
-        met = [most[line] for line in turns]  # others end at this size: larger ones bring them no turns
+        met = [most[line] for line in turns]  # other loops did not run at this size
         if min(met, default=0) > period + 2 and not (first and undecided):
             wanted = size * (2 * period + 3) // min(met)
         if not turns or grown or not kept:
@@ -170,7 +170,7 @@ def _arenas(kernel: IrFunction) -> list[Arena]:
 
 
 def _heads(region: IrRegion) -> set[int]:
-    """Return the lines of blocks that a later one branches back to."""
+    """Return the lines of the blocks at the heads of loops: a later block branches back to them."""
     order = {block.label: place for place, block in enumerate(region.blocks)}
     found: set[int] = set()
     for place, block in enumerate(region.blocks):
@@ -183,7 +183,7 @@ def _heads(region: IrRegion) -> set[int]:
 
 
 def _period(kernel: IrFunction) -> int:
-    """Return after how many turns every ring is where it was."""
+    """Return after how many turns all rings are at their first buffer again, at most 16."""
     rings = {
         int(size)
         for block in kernel.body.blocks

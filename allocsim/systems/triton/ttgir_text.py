@@ -3,11 +3,11 @@
     kernels = functions(text, "kernel.ttgir")
     kernels[0].blocks[0].ops[3]      # IrOp(line=21, name="ttg.local_alloc", results=("%41",), ...)
 
-Read are functions, blocks with arguments, ops with results, operands in the order of the text and
-regions, and the attributes of the module. Types stay text. An op's `text` is all that stands behind
-its name, without locations.
+The reader takes functions, blocks with arguments, ops with results, operands in the order of the
+text and regions, and the attributes of the module. Types stay text. An op's `text` is the text
+after its name, without locations.
 
-What this module does not see: what an op does (`kernel_walk`).
+What this module does not see: the effect of an op (`kernel_walk`).
 """
 
 import re
@@ -31,12 +31,12 @@ PARTITION: Final = re.compile(r"(?:default|partition\d+\((.*?)\)(?: num_warps\((
 SUCCESSOR: Final = re.compile(r"\^(\w+)(?:\(([^:()]*) : (?:[^()]|\([^()]*\))*\))?")
 ATTRIBUTE: Final = re.compile(r'"?(ttg?n?g?\.[\w-]+)"? = (?:"([^"]*)"|(\d+))')
 MOST_DEEP: Final = 20
-"""Regions one in the other."""
+"""The most regions nested in each other."""
 
 
 @dataclass(eq=False)
 class IrOp:
-    """An op."""
+    """An op, as the text has it."""
 
     line: int
     name: str
@@ -52,7 +52,7 @@ class IrOp:
 
     @cached_property
     def targets(self) -> list[tuple[str, list[str]]]:
-        """The blocks that a branch names, each with what it hands over."""
+        """(label, arguments) of each block that a branch names."""
         return [(label, OPERANDS.findall(given or "")) for label, given in SUCCESSOR.findall(self.text)]
 
 
@@ -68,11 +68,11 @@ class IrBlock:
 
 @dataclass(slots=True, eq=False)
 class IrRegion:
-    """Blocks; the first is where it begins."""
+    """Blocks; the region begins with the first."""
 
     arguments: list[str]
     warps: int | None
-    """How many warps run it, where the text says so."""
+    """How many warps run it, None if the text does not say."""
     blocks: list[IrBlock] = field(default_factory=list)
 
     def block(self, label: str) -> IrBlock | None:
@@ -88,9 +88,9 @@ class IrFunction:
     line: int
     signature: str
     attributes: dict[str, str]
-    """Of the module: `ttg.num-warps`, `ttg.shared`, `ttg.target`."""
+    """Attributes of the module: `ttg.num-warps`, `ttg.shared`, `ttg.target`."""
     aliases: dict[str, str]
-    """Layouts: `#shared` -> its text."""
+    """Name of a layout, such as `#shared` -> its text."""
     body: IrRegion
 
 
@@ -110,7 +110,7 @@ def functions(text: str, source: str) -> list[IrFunction]:
             aliases[name] = layout
         elif row.startswith("module"):
             attributes = {name: word or number for name, word, number in ATTRIBUTE.findall(row)}
-            found.clear()  # a dump has the module of each pass, the last one is the plan's
+            found.clear()  # a dump has a module for each pass; the last one has the plan
         elif (named := FUNCTION.match(row)) and row.endswith("{"):
             region = IrRegion(ARGUMENT.findall(named[2]), None)
             reader.region(region, 0)
@@ -119,12 +119,12 @@ def functions(text: str, source: str) -> list[IrFunction]:
 
 
 def _row(line: str) -> str:
-    """Return a line without what it says of the source."""
+    """Return a line without its source location."""
     return (LOCATION.sub("", line) if "loc(" in line else line).strip()
 
 
 class _Reader:
-    """The lines of a text, and which one is read."""
+    """The lines of a text, and the number of the current one."""
 
     def __init__(self, text: str, source: str) -> None:
         lines = text.splitlines()
@@ -135,7 +135,7 @@ class _Reader:
         return DocumentError(self.source, f"line {self.line}", rule)
 
     def region(self, region: IrRegion, depth: int) -> str:
-        """Read blocks up to the brace that closes the region; return what stands behind it."""
+        """Read blocks up to the brace that closes the region; return the text behind the brace."""
         if depth > MOST_DEEP:
             raise self.refuse(f"regions lie more than {MOST_DEEP} deep")
         block = IrBlock("", self.line, region.arguments)
