@@ -1,8 +1,8 @@
-"""Every scenario by name, and those of one's own by `package.module:attribute`.
+"""Every scenario by name, and a user's own scenarios by `package.module:attribute`.
 
-A new one is a file in this folder with a `SCENARIO`, and a row here.
+A new scenario is a file in this folder with a `SCENARIO`, and a row here.
 
-`from_file` takes one that has no row: a file of the user's own, which is run as Python.
+`from_file` reads a scenario without a row, from a file of the user, which is run as Python.
 """
 
 from importlib import import_module, util
@@ -149,7 +149,7 @@ def find_beside_files(name: str) -> Scenario:
 
 
 def find_any(name: str) -> AnyScenario:
-    """Return the scenario called `name` of any table, or what a person calls
+    """Return the scenario called `name` of any table, or a user's own that is named by
     `package.module:attribute` (`repro.own_models`); errors as there and as `find`.
     """
     if ":" in name:
@@ -165,7 +165,7 @@ def find_any(name: str) -> AnyScenario:
 
 
 def find_small(name: str) -> SmallScenario:
-    """Return the small scenario called `name`; raises UnknownNameError for a name that is none."""
+    """Return the small scenario called `name`; raises UnknownNameError for an unknown name."""
     if name not in SMALL:
         raise UnknownNameError("scenario", name, SMALL)
     found: SmallScenario = import_module(f"repro.scenarios.{SMALL[name]}").SCENARIO
@@ -173,12 +173,12 @@ def find_small(name: str) -> SmallScenario:
 
 
 def named(name: str) -> AnyScenario:
-    """Return what a person names: a file that ends in .py (`from_file`), else as `find_any`."""
+    """Return a scenario by its file, which ends in .py (`from_file`), or by `find_any`."""
     return from_file(Path(name)) if name.endswith(".py") else find_any(name)
 
 
 def from_file(path: Path) -> AnyScenario:
-    """Return the `SCENARIO` of a Python file, which is run.
+    """Run a Python file and return its `SCENARIO`.
 
     Raises ModelError for a file that cannot be read or run, or has no scenario.
     """

@@ -13,8 +13,8 @@ TRAINING = Training(
     lora_alpha=32.0,
     seed_before_labels=True,
 )
-"""Chosen so that one repeated sequence is learnt in 20 steps of SGD, by 4 layers as by 30, through
-LoRA on q and v alone."""
+"""Settings with which 20 steps of SGD learn one repeated sequence, through LoRA on q and v alone,
+with 4 layers as with 30."""
 
 SCENARIO = Scenario(
     name="ggml-1501",

@@ -1,12 +1,12 @@
-"""Small documents in words, and the engine that runs them: what small scenarios are made of.
+"""Small documents in words, the parts of small scenarios, and the code that runs them.
 
 | module | what it has |
 |---|---|
 | `words` | the language: a program, a belief and a plan in a line of text each |
-| `small_document` | `SmallDocument`: all that one document is made of, and how it is built |
-| `misdeeds` | kernels that do wrong, by name |
-| `on_engine` | P, D and K: the document run on the engine |
-| `answers` | what each detector said, as kinds |
+| `small_document` | `SmallDocument`: the fields of one document, and the function that builds it |
+| `misdeeds` | faulty kernels, by name |
+| `on_engine` | the detectors P, D and K: they run the document on the engine |
+| `answers` | the kinds of records that each detector reports |
 
-What this package does not see: scenarios, and what anybody expects.
+What this package does not see: scenarios, and the answers that they expect.
 """

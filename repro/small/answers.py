@@ -1,10 +1,10 @@
-"""What each detector said of a document, as kinds of records.
+"""The answer of each detector about a document, as kinds of records.
 
-Of D a kind is the kind of origin, of K it is `unsafe`: a declared pair that the kernel does not
-stand. A detector that could not run has None: one run, one stream, no belief, nothing that the
-engine can bind.
+The kinds of D are those of the origins that it found. K has one kind, `unsafe`: a declared pair
+with which the kernel gives another result. The answer of a detector that could not run is None:
+there is one run, one stream, no belief, or a document that the engine cannot bind.
 
-What this module does not see: what anybody expects.
+What this module does not see: the answers that a scenario expects.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from allocsim.verdict.evidence import Evidence
 
 DETECTORS: Final = ("S", "L", "H", "R", "P", "D", "K")
 BELIEFS: Final = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
-"""What L reports."""
+"""The kinds of L."""
 
 STATIC: Final = tuple(kind for kind in KINDS if kind not in BELIEFS and kind != "Race")
 
@@ -36,7 +36,7 @@ Said = Mapping[str, frozenset[str] | None]
 
 
 def said(evidence: Evidence, verdict: Verdict) -> Said:
-    """Return the kinds, warnings included, by detector."""
+    """Return detector -> the kinds it reported, warnings included; None if it did not run."""
     records = (*verdict.report.violations, *verdict.report.warnings)
     static = [v for v in records if v.kind not in BELIEFS and v.kind != "Race"]
     first = {(v.kind, v.program, v.op, v.value) for v in static if v.run == 0}

@@ -1,7 +1,7 @@
-"""Whether the fields of a scenario are of the types that they declare: a person writes them by
-hand, and no type checker has seen their file.
+"""A check that the fields of a scenario have their declared types: a person writes a scenario by
+hand, and no type checker has seen the file.
 
-What this module does not see: what the fields mean.
+What this module does not see: the meaning of a field.
 """
 
 import re
@@ -16,16 +16,16 @@ import msgspec
 from allocsim.errors import ModelError
 
 LONGEST: Final = 60
-"""Characters of a value that a message repeats."""
+"""The most characters of a value that a message repeats."""
 
 MODULES: Final = re.compile(r"(\w+\.)+(?=\w)")
-"""What stands before the name of a type."""
+"""The module before the name of a type."""
 
 
 def check_fields(thing: Any) -> None:
-    """Raise ModelError for the first field of a dataclass that is not what its annotation says.
+    """Raise ModelError for the first field of a dataclass whose value is not of its annotated type.
 
-    Elements count too: `("C05", "plan")` is no tuple of pairs.
+    Elements are checked too: `("C05", "plan")` is no tuple of pairs.
     """
     declared = _declared(thing.__class__)
     for field in fields(thing):
@@ -40,7 +40,7 @@ def check_fields(thing: Any) -> None:
 
 
 def _choices(hint: Any) -> str:
-    """Say how an enumeration's members within a type are written; nothing without one."""
+    """Return a text that lists the members of the enumerations in a type, "" if it has none."""
     return "".join(
         f"; a {kind.__name__} is one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"
         for kind in _enums(hint)
@@ -61,5 +61,5 @@ def _declared(kind: type) -> dict[str, Any]:
 
 
 def _names(hint: Any, kind: type) -> bool:
-    """Whether a type is made of `kind` itself: such a field is checked where it was made."""
+    """Return whether a type contains `kind` itself: such a value was checked when it was made."""
     return kind in get_args(hint)

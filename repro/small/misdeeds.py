@@ -1,10 +1,10 @@
-"""Kernels that do wrong, by name, and the honest one.
+"""Faulty kernels, by name, and the honest one.
 
-A kind of op stands for a fixed sum of its operands, all of them read before anything is written;
-`same` stands for itself. A misdeed does that in a wrong way, or does something beside it; some show
-only in place or only where another buffer lies next to it.
+An honest kernel computes a fixed sum of its operands, chosen by the kind of op, and reads all of
+them before it writes; of `same` it is a copy. A misdeed is a faulty kernel: it computes the sum
+wrongly, or accesses memory besides. Some faults show only in place, or only beside another buffer.
 
-What this module does not see: which op a misdeed is planted in, and what it is bound to.
+What this module does not see: the op that a misdeed is planted in, and the memory bound to it.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read everything, then write a fixed sum to every result."""
+    """Read all operands, then write a fixed sum of them to every result."""
     rng = np.random.default_rng(crc32(kind.encode()))
     read = [operand.astype(np.float64).ravel() for operand in operands]
     sums = [
@@ -35,7 +35,7 @@ def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> No
 
 
 def moved(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Be an honest `same`: read everything, then give each result what its operand held."""
+    """Read all operands, then copy each into its result: the honest kernel of `same`."""
     for result, data in zip(results, [operand.copy() for operand in operands], strict=True):
         np.copyto(result, data.reshape(result.shape))
 
@@ -51,7 +51,7 @@ def two_pass(_kind: str, operands: Sequence[Array], results: Sequence[Array]) ->
 
 
 def second_again(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Safe over the first operand; the second is read after the result was written."""
+    """Read the second operand after the result was written; over the first it is safe."""
     np.copyto(results[0], 2 * operands[0])
     np.add(results[0], operands[1], out=results[0])
 
@@ -64,7 +64,7 @@ def zero_first(_kind: str, operands: Sequence[Array], results: Sequence[Array]) 
 
 
 def neighbours(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read the element before the one just written."""
+    """Read, for each element, also the one before it, which in place is overwritten by then."""
     for n in range(results[0].size):
         results[0].flat[n] = operands[0].flat[n] + 0.5 * operands[0].flat[n - 1]
 
@@ -82,7 +82,7 @@ def underrun(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> 
 
 
 def read_beyond(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Take the element behind the last one for the last one."""
+    """Write as last element the four bytes behind the first operand."""
     honest(kind, operands, results)
     results[0].flat[-1] = ctypes.c_float.from_address(_address(operands[0], operands[0].nbytes)).value
 
@@ -105,7 +105,7 @@ def writes_second(kind: str, operands: Sequence[Array], results: Sequence[Array]
 
 
 def one_binding(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Bind each buffer once: what shares memory with an operand before it is read as zeros."""
+    """Read zeros for an operand in an earlier operand's memory: each buffer is bound once."""
     read = [
         np.zeros_like(operand) if any(np.may_share_memory(operand, other) for other in operands[:n]) else operand
         for n, operand in enumerate(operands)
@@ -114,7 +114,7 @@ def one_binding(kind: str, operands: Sequence[Array], results: Sequence[Array]) 
 
 
 def exchanged(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Write what belongs into each of two results where the other one lies, with all its bytes."""
+    """Write the bytes of each of two results to the address of the other one."""
     right = [np.empty_like(result) for result in results]
     honest(kind, operands, right)
     for data, other in zip(right, reversed(results), strict=True):
@@ -138,11 +138,11 @@ MISDEEDS: Final = (
 MISDEED: Final[Mapping[str, Callable[[str, Sequence[Array], Sequence[Array]], None]]] = {
     function.__name__: function for function in MISDEEDS
 }
-"""By name."""
+"""Name -> the faulty kernel."""
 
 
 def misdeed(name: str) -> Callable[[str, Sequence[Array], Sequence[Array]], None]:
-    """Return the misdeed called `name`; raises UnknownNameError for none."""
+    """Return the misdeed called `name`; raises UnknownNameError if there is none."""
     if name not in MISDEED:
         raise UnknownNameError("misdeed", name, MISDEED)
     return MISDEED[name]

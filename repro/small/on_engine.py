@@ -1,9 +1,9 @@
-"""P, D and K of a small document: it is run on the engine, with kernels honest or not.
+"""The detectors P, D and K for a small document, which the engine runs with honest or faulty
+kernels.
 
-S, L, H and R come with the verdict. P, D and K are *not run* where the engine cannot bind the
-document: several programs, slots that do not fit, uploads behind the first op.
-
-What this module does not see: what anybody expects.
+The verdict itself brings S, L, H and R. P, D and K are *not run* where the engine cannot bind the
+document: it has several programs, slots that do not fit, or uploads behind the first op.
+What this module does not see: the answers that a scenario expects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,16 +32,16 @@ SILENT = (HOST_WRITE, HOST_READ, VIEW)
 
 
 def evidence(small: SmallDocument) -> Evidence:
-    """Build the document and ask every detector that can run."""
+    """Return the document and its evidence from every detector that can run."""
     made = document(small)
     return Evidence(document=made, **measured(made, small.kernels, small.calls))
 
 
 def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str]) -> dict[str, Any]:
-    """Return what K, D and P find in the runs of one program.
+    """Return the evidence of K, D and P about the runs of one program, as fields of `Evidence`.
 
-    Nothing where the engine cannot run them. A stale plan is shown as it runs: the program that it
-    was not made for, on its slots.
+    The result is empty if the engine cannot run them. Of a stale plan the last run alone is
+    executed: the program that the plan was not made for, on the plan's slots.
     """
     last = doc.runs[-1]
     stale = last.program is not last.plan.program
@@ -79,15 +79,15 @@ def run_on_engine(
     called: Lowered | None = None,
     first: int = 0,
 ) -> dict[str, Any]:
-    """Return what K, D and P find; nothing where a plan cannot be bound.
+    """Return the evidence of K, D and P; it is empty if the engine cannot bind the plan.
 
     Args:
         lowered: The program with its kernels, as the reference runs it.
         planned: The plan under test.
-        hosts: For each run what is uploaded.
-        weights: Parameter -> its numbers at the start.
+        hosts: The uploads of each run.
+        weights: Name of a parameter -> its numbers at the start.
         table: Kind -> its kernels, for K.
-        called: The program as the planned side runs it, where that is not as the reference does.
+        called: The program as the planned side runs it, if that differs from the reference.
         first: The number of the first of these runs in the document.
     """
     called = lowered if called is None else called
@@ -124,7 +124,7 @@ def run_on_engine(
 
 
 def _uploads_come_first(made: Program) -> bool:
-    """The engine's runtime uploads before it computes."""
+    """Return whether all uploads come first; the engine's runtime uploads before it computes."""
     uploads = np.flatnonzero(made.ops.is_kind(HOST_WRITE)).tolist()
     return uploads == list(range(len(uploads)))
 
@@ -134,14 +134,14 @@ def _differ(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
 
 
 def inputs_of(lowered: Lowered) -> dict[str, Array]:
-    """Return numbers for every upload."""
+    """Return random numbers for every upload, by its name."""
     rng = np.random.default_rng(11)
     uploads = [lowered.tensors[step] for step in np.flatnonzero(lowered.program.ops.is_kind(HOST_WRITE)).tolist()]
     return {tensor.name: rng.standard_normal(tensor.shape).astype(np.float32) for tensor in uploads}
 
 
 def lowered_of(made: Program, table: Mapping[str, Mapping[str, Kernel]] | None = None) -> Lowered:
-    """Return the program with a table's kernels, by default honest, and a leaf a parameter."""
+    """Return the program with a table's kernels, by default honest; each parameter is a leaf."""
     table = _table(made, {}) if table is None else table
     graph = Graph(made.name)
     for buffer in np.flatnonzero(made.buffers.role == Role.PARAMETER).tolist():
@@ -171,7 +171,7 @@ def _tensor(graph: Graph, name: str, shape: tuple[int, ...], role: Role) -> Tens
 
 
 def _table(made: Program, misdeeds: Mapping[str, str]) -> dict[str, dict[str, Kernel]]:
-    """Return a kernel for each kind of a program, declaring what its ops declare."""
+    """Return a kernel for each kind of a program; it declares all pairs that ops of the kind do."""
     declared: dict[str, set[tuple[int, int]]] = {}
     for op in made.ops:
         declared.setdefault(op.kind, set()).update(op.in_place or ())

@@ -1,7 +1,7 @@
-"""One document in words: a program, its plan, what was believed, and what the host does.
+"""One document in words: a program, its plan, its belief, and the uploads of the host.
 
-Arguments mean what they mean in `repro.small.words`. Everything not said is right: a lifetime left
-out is the true one, a slot left out lies behind all others.
+The words are those of `repro.small.words`. A field that is left out is right: a lifetime is then
+the true one, and a slot lies behind all others.
 
 What this module does not see: how a document is run and judged, and which of two is the faulty one.
 """
@@ -20,22 +20,22 @@ from repro.small.words import belief, plan, program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallDocument:
-    """One document in words; its first program is called p."""
+    """One document in words; its first program has the name p."""
 
     text: str
     """The program."""
     slots: str = ""
     """The plan, `x=0 a=64 b=own`, in bytes."""
     believed: Mapping[str, tuple[int, int]] | None = field(default_factory=dict)
-    """Lifetimes believed, half-open in steps, where not the true ones; None: none is known."""
+    """Buffer -> believed lifetime, half-open in steps, if not the true one; None: no belief."""
     share: str = ""
-    """Pairs believed to be allowed in place."""
+    """Pairs believed to be allowed in place, as `a>b`: b may lie on a."""
     pinned: str | None = None
-    """Buffers believed pinned; None: those the host reads."""
+    """Buffers believed pinned; None: those that the host reads."""
     gaps: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """Buffer -> steps in which its bytes are believed free."""
+    """Buffer -> ranges of steps in which its bytes are believed free."""
     believed_nbytes: Sequence[int] | None = None
-    """Sizes believed, by buffer."""
+    """The believed size of each buffer, in bytes; None: the true sizes."""
     roles: Mapping[str, Role] = field(default_factory=dict)
     gpu: str = ""
     """Buffers of the second arena."""
@@ -44,16 +44,16 @@ class SmallDocument:
     short: str = ""
     """Buffers whose slots have only half their bytes."""
     runs: tuple[tuple[int, ...], ...] = ((),)
-    """For each run the steps of the uploads left out."""
+    """For each run, the steps of the uploads that are left out."""
     others: Mapping[str, "SmallDocument"] = field(default_factory=dict)
-    """Further programs by name, each with a plan of its own; of these the runs do not count."""
+    """Further programs by name, each with a plan of its own; their own `runs` are ignored."""
     order: str = ""
-    """Programs in order in place of `runs`: `p q p/q` runs p, then q, then p on the plan of q."""
+    """The runs, instead of `runs`: `p q p/q` runs p, then q, then p on the plan of q."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Kind of op -> misdeed of its kernel (`repro.small.misdeeds`)."""
     calls: Mapping[str, str] = field(default_factory=dict)
-    """Kind of op -> misdeed of the runtime that runs the plan; the reference runs on another, and K
-    calls the kernel itself."""
+    """Kind of op -> misdeed of the runtime that runs the plan, when it calls the kernel; the
+    reference run and K call it correctly."""
     events: str = ""
     """`0+x 3-x`: at step 0 x is allocated, at step 3 freed."""
 
@@ -63,7 +63,7 @@ class SmallDocument:
 
 
 def document(small: SmallDocument) -> Document:
-    """Build the document; raises ModelError for a word that is none."""
+    """Return the document; raises ModelError for an unknown word."""
     plans = {"p": _planned(small, "p")}
     for name, other in small.others.items():
         plans[name] = _planned(other, name)

@@ -1,4 +1,4 @@
-"""Small documents in words: for what needs one exact fault and nothing round it.
+"""Small documents in words, for scenarios that need one exact fault and nothing else.
 
     program("x = host.write; a = f x; b = g! x; v:a = view a; c = h b v; host.read c")
 
@@ -6,18 +6,18 @@ An op is `results = kind operands`.
 
 | word | what it says |
 |---|---|
-| `f` | a kind of op; it takes no operand's place |
-| `f!` `f!01` | it declares the in-place pair (0, 0); pairs of operands 0 and 1 with result 0 |
-| `f?` | nothing is known of what it can do in place |
-| `a` | a value; where it is new, with a buffer of its own of its name |
+| `f` | a kind of op; its result may lie over no operand |
+| `f!` `f!01` | it declares the in-place pair (0, 0); the pairs of operands 0 and 1 with result 0 |
+| `f?` | its in-place pairs are unknown |
+| `a` | a value; a new one gets a buffer of its own with the same name |
 | `v:a` | a value in the buffer of `a` |
 | `v:a[4@16]` | 4 floats from byte 16 on; `a[4]` the first 4 |
 | `@if/then a = f x` | an op of an inlined call or branch |
 | `a = f x ~1 ^0` | an op on stream 1 that waits for op 0 |
 
-A buffer has 64 bytes unless `sizes` says otherwise, and a value the first 32 of them, so that `a=0
-b=32` overlap without either losing a byte that is read. What an op computes is nobody's business
-here.
+A buffer has 64 bytes unless `sizes` says otherwise, and a value the first 32 of them. So buffers in
+the slots `a=0 b=32` overlap, but no byte that is read is lost. Ops have no meaning here: a program
+says which values they read and write, not what they compute.
 
 What this module does not see: how a document is run and judged.
 """
@@ -46,18 +46,18 @@ def program(
     read_only: str = "",
     sizes: str = "",
 ) -> Program:
-    """Return the program that `text` says.
+    """Return the program that `text` describes.
 
-    Buffers stand in the order in which they are named, those of `roles` first. Raises ModelError
-    for a word that is none.
+    Buffers stand in the order in which the text names them, those of `roles` first. Raises
+    ModelError for an unknown word.
 
     Args:
         text: Ops, separated by `;`.
-        name: Of the program.
-        roles: Buffer to role; others are inputs where the host writes them first, and temporaries.
+        name: The name of the program.
+        roles: Buffer -> role; any other is an input if the host writes it first, else a temporary.
         gpu: Buffers of the second arena.
-        read_only: Buffers that nobody may write.
-        sizes: `a=128 b=32`, in bytes.
+        read_only: Buffers that no op may write.
+        sizes: The sizes of buffers in bytes, `a=128 b=32`.
     """
     streams = 1 + max(int(number) for number in re.findall(r"~(\d+)", f"{text} ~0"))
     builder = ProgramBuilder(name, arenas=ARENAS, streams=[f"s{n}" for n in range(streams)])
@@ -124,7 +124,7 @@ def _match(pattern: re.Pattern[str], word: str, what: str) -> re.Match[str]:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Split `a=0 b=own`."""
+    """Return the (name, value) pairs of a text such as `a=0 b=own`."""
     rows = [word.partition("=") for word in text.split()]
     for name, sign, _ in rows:
         if not sign:
@@ -140,12 +140,12 @@ def _number(text: str, what: str) -> int:
 
 
 def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **columns: Any) -> Problem:
-    """Return the right belief, but for what is given.
+    """Return the belief about a program; each part that is not given is the true one.
 
     Args:
-        made_for: The program it is about.
-        share: `a>b`: b may lie on a. Without it the belief says nothing of pairs; `-` states that
-            there is none.
+        made_for: The program.
+        share: Pairs `a>b`: b may lie on a. "": the belief says nothing of pairs; `-`: it has no
+            pair.
         pinned: Buffers believed pinned; None: those that the host reads.
         **columns: `a=(1, 2)` sets a lifetime, half-open in steps; else a column of `Problem.of`.
     """
@@ -186,9 +186,9 @@ def _index(names: Any, name: str) -> int:
 
 
 def plan(made_for: Program, slots: str, problem: Problem | None = None, **columns: Any) -> Plan:
-    """Return the plan `x=0 a=64 b=own c=none`, in bytes.
+    """Return the plan with slots such as `x=0 a=64 b=own c=none`: offsets in bytes, or a word.
 
-    A buffer left out lies behind all others, a persistent one apart.
+    A buffer that is left out lies behind all others; a persistent one is left apart.
     """
     names = list(made_for.buffers.names)
     given = {names[_index(names, name)]: place for name, place in _pairs(slots)}
