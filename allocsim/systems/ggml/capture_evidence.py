@@ -1,4 +1,4 @@
-"""From a captured graph to evidence: K, D and P on the library it came from, for `allocsim
+"""Evidence of K, D and P for a captured graph, measured on a library of its version, for `allocsim
 capture`, `audit` and `diagnose`.
 
     evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
@@ -8,24 +8,24 @@ Contract
 --------
 * A document is a capture if `meta.ggml.graph` has the rows of its graph
   (`allocsim.systems.ggml.ggml_dump.GRAPH`), or `meta.ggml.graphs` those of several
-  (`allocsim.systems.ggml.capture.computed_graphs`), and these make the very programs that it has;
-  the slots are those of the plans, one for each program, whoever made them. Without a session it is
-  judged as two runs of one, so that R has something to look at.
+  (`allocsim.systems.ggml.capture.computed_graphs`), and these rows make the programs of the
+  document. It has one plan for each program, from any planner. A document without a session is
+  judged as two runs, so that R has a second run to examine.
 * K measures exactly the pairs that each plan uses (`allocsim.systems.ggml.k_audit.plan_pairs`). D
   runs the graph in memory of its own for each tensor and under the plan in lockstep
-  (`allocsim.systems.ggml.d_lockstep`). Both take the elements that a record brings for its leafs,
-  K those that they lead to; others are drawn from the seed: a capture holds no data.
+  (`allocsim.systems.ggml.d_lockstep`). Both start from the elements that a record has for its
+  leafs, K from the operands that these lead to. Without a record the elements are drawn from the
+  seed, as a capture has no data.
 * P runs each distinct op alone between red zones (`allocsim.systems.ggml.guarded_evidence`).
-* Ops that call a function of the program (`map_custom`) are run by none and named: D gives their
-  results drawn elements, alike on both sides, and goes on.
-* Nodes that ggml leaves out (`graph_rebuilding.skipped`) are run by neither. They have memory of
-  the plan and are ops of the document, so that S judges them as if they ran.
-* The library is never taken from the document, which may be anybody's: it is an installed one of
-  the version that the document names, or the one the caller gives. Its version must be the
-  document's: parameters of ops mean something in one version only.
-* What could not be run is said in `whys`, by detector letter; nothing here ever stands for clean.
-
-What this module does not see: what the evidence means (`allocsim.verdict`).
+* No detector runs an op that calls a function of the program (`map_custom`); it is named instead. D
+  gives its result drawn elements, equal on both sides, and goes on.
+* No detector runs a node that ggml leaves out (`graph_rebuilding.skipped`). Such a node has memory
+  in the plan and is an op of the document, so S judges it as if it ran.
+* The document never names the file of the library, as it may be hostile: the library is an
+  installed one of the version in the document, or the caller's, which must have that version, since
+  the parameters of ops are those of one version.
+* `whys` has, by detector letter, why a part could not be run; such a part is never called clean.
+What this module does not see: the fault behind the evidence (`allocsim.verdict`).
 """
 
 from collections.abc import Mapping, Sequence

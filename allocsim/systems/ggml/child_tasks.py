@@ -1,9 +1,10 @@
-"""Small tasks for a child process: what tests, fuzzing and captures ask of a library most often.
+"""Small tasks for a child process: the questions to a library that tests, fuzzing and captures
+share.
 
 Contract: every function takes the library first and returns plain data or arrays; see
 `allocsim.systems.ggml.access.child`. Each builds its own workspace and frees it.
 
-What this module does not see: judgement. It fetches evidence.
+What this module does not see: verdicts. It returns evidence.
 """
 
 from typing import Any

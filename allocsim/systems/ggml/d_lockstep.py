@@ -1,14 +1,14 @@
-"""D on ggml's kernels: two sides of one graph, run node by node, every difference healed where it
-arises.
+"""D on ggml's kernels: a graph is run node by node under a plan and beside a reference, and every
+difference is healed where it arises.
 
-Contract: `lockstep(run, node, planned, reference, ...)` compares the operands of a node, runs it on
-the reference, and on the planned side unless an operand differs; what differs is returned as a
-`Departure`, and the reference's result copied. A node whose operands differ is one of kind
-`operand`; one that reads equal bytes and writes others is of kind `result`. Sources that a kernel
-does not read (`NOT_READ`) are not compared.
+Contract: `lockstep(run, node, planned, reference, ...)` compares the operands of a node on the two
+sides. It runs the node on the reference, and on the planned side unless an operand differs. A
+difference is returned as a `Departure`, and the reference's result is copied to the planned side. A
+departure is of kind `operand` if the operands differ, of kind `result` if equal operands give other
+bytes. Sources that a kernel does not read (`NOT_READ`) are not compared.
 
 Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL),
-which changes no byte. What this module does not see: what put the two sides where they are.
+which changes no byte. What this module does not see: how the two sides were laid out.
 """
 
 from collections.abc import Callable, Sequence

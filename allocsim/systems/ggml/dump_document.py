@@ -3,34 +3,34 @@
 
 Time: ggml has no lifetimes; its nodes run in list order and are the steps here, after one
 `host.write` for each tensor the host fills and before one `host.read` for each tensor flagged
-OUTPUT, or named in `meta.reads`. Dimensions are turned round (`ne` and `nb` have the fastest
-first); the four dimensions are
-kept, so that layouts compare as in ggml.
+OUTPUT, or named in `meta.reads`. Dimensions are reversed (`ne` and `nb` have the fastest first).
+All four dimensions are kept, so layouts compare as in ggml.
 
 Buffers and values
     A root tensor is a buffer and its first value; every other tensor is a value in its root's
-    buffer. Values stand in the order of the graph, leafs first, save that a leaf which is a view of
-    a node follows the nodes. Flags go into the value's `meta`. External leafs and parameters keep
-    their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
-    tensors are temporary and `own`. What the host fills has role `input`.
+    buffer. Values stand in the order of the graph, leafs first, except that a leaf which is a view
+    of a node follows the nodes. Flags go into the value's `meta`. External leafs and parameters
+    keep their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
+    tensors are temporary and `own`. A tensor that the host fills has the role `input`.
 Ops
-    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op: no value made,
-    nothing counted; where it is a node with sources, an op `none` without operands keeps them
-    counted. SPLIT_COPY is `same`. Any other node is an op of its own name in lower case. Its operands are what its kernel
-    reads: the destination of CPY is none. An operand whose bytes were overwritten since it was made
-    (accumulators, copied roots) is read through the value that lies there now: the last one written
-    where that has the same layout, else a value that no op makes. `meta.src` has the sources as
-    ggml counts them wherever they differ from the operands; `meta.slots` the source slot of each
-    operand wherever that is not its position (`allocsim.programs.slots`): where an optional source
-    is left out, is not read, or an operand is no source. OPT_STEP_ADAMW writes its momenta,
-    SET_ROWS keeps the rows it does not write: both are results over operands.
+    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op, as ggml does not
+    count it; if it is a node with sources, an op `none` without operands keeps the sources counted.
+    SPLIT_COPY is `same`. Any other node is an op of its own name in lower case, whose operands are
+    the tensors that its kernel reads; the destination of CPY is no operand. If an operand's bytes
+    were overwritten after it was made (accumulators, copied roots), the op reads the value that
+    lies there now: the last one written if it has the same layout, else a value that no op makes.
+    `meta.src` has the sources as ggml counts them if they differ from the operands. `meta.slots`
+    has the source slot of each operand if it differs from its position
+    (`allocsim.programs.slots`): an optional source is left out or not read, or an operand is no
+    source. The momenta that OPT_STEP_ADAMW writes, and the result of SET_ROWS, which keeps the rows
+    it does not write, are results over operands.
 Declared in place
     Every op of `meta.inplace_ops` over every source of the same type and layout, and every result
     in an existing buffer over the operand that lies exactly there.
 Problem and plan
-    The problem is `allocsim.allocators.ggml_belief` told what this planner was told: OUTPUT roots
-    are pinned (a flag on a view alone protects nothing, as in ggml), external buffers are `own`.
-    The plan is the dump's addresses; each compute buffer is an arena.
+    The problem is that of `allocsim.allocators.ggml_belief`, with the constraints of the dumped
+    planner: OUTPUT roots are pinned (a flag on a view alone pins nothing, as in ggml), external
+    buffers are `own`. The plan has the dump's addresses; each compute buffer is an arena.
 
 Quantised types are opaque bytes (`u8`), the fastest dimension in bytes. Source: ggml `ggml.h`,
 `ggml-alloc.c`, `ggml-opt.cpp`.
@@ -64,10 +64,10 @@ from allocsim.programs.slots import SLOTS
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY, DumpedGraph, Four, Meta, parse
 
 NOT_READ: Final = {"CPY": (1,)}
-"""Slots that count as sources and that the kernel does not read."""
+"""Op -> slots that ggml counts as sources and its kernel does not read."""
 
 SIDE_EFFECTS: Final = {"OPT_STEP_ADAMW": (2, 3)}
-"""Slots whose tensor the kernel writes beside its result."""
+"""Op -> slots whose tensors its kernel writes besides the result."""
 
 KEEPS_DESTINATION: Final = frozenset({"SET_ROWS"})
 """Ops that write only a part of their result, chosen by data, and leave the rest as it was."""
@@ -87,7 +87,7 @@ def looks_like(head: bytes) -> bool:
 def loads(data: bytes, source: str = "dump") -> Document:
     """Return program, problem and plan of a dump.
 
-    Raise DocumentError with place and rule where it is none.
+    Raises DocumentError with place and rule where the data is no dump.
 
     O(size of the dump).
     """
@@ -128,8 +128,8 @@ def _plan(graph: DumpedGraph, program: Program) -> Plan:
 
 
 class _Import:
-    """The program that grows while the nodes are walked, and what lies in each buffer at that
-    moment.
+    """The state of walking the nodes: the program so far, and the values that lie in each buffer
+    at the current node.
     """
 
     def __init__(self, graph: DumpedGraph) -> None:
@@ -143,13 +143,13 @@ class _Import:
         self.layout: list[Layout] = []
         """Layout of each value."""
         self.fixed: set[int] = set()
-        """Values made by `view` ops or by nobody: they read whatever lies there."""
+        """Values made by `view` ops or by no op: a read finds whatever bytes lie there."""
         self.left_out = graph.left_out() if meta.runs_again else frozenset()
-        """Nodes that the executor did not run, where runs were recorded; else they are judged as if
-        it had.
+        """Nodes that the executor did not run, if runs were recorded; otherwise all nodes are
+        judged as if they ran.
         """
         self.carried: set[int] = set()
-        """Values of leafs that the graph writes, where runs follow one another."""
+        """Values of leafs that the graph writes, if several runs follow."""
         self.buffer: dict[int, int] = {}
         """Root -> buffer."""
         self.written: dict[int, list[int]] = {}
@@ -180,7 +180,7 @@ class _Import:
         return self.builder.build()
 
     def _add_reads(self) -> None:
-        """Add what the host reads: on a stream of its own where it does not wait for the run."""
+        """Add the host's reads, on a stream of their own if the host does not wait for the run."""
         graph = self.graph
         flagged = range(len(graph.tensors)) if graph.dump.meta.reads_flagged else ()
         shown = [index for index in flagged if graph.tensors[index].flags & ggml_belief.OUTPUT]
@@ -194,12 +194,12 @@ class _Import:
             self.builder.op(HOST_READ, (value,), (), name=f"read {name}", stream=stream)
 
     def _acts(self, index: int) -> bool:
-        """Whether a tensor is the result of a kernel."""
+        """Return whether a tensor is the result of a kernel."""
         op = self.graph.tensors[index].op
         return op != NONE and op not in ROOTS_KEPT
 
     def _side_effects(self, index: int) -> tuple[int, ...]:
-        """Return the places among its sources whose tensors the op writes."""
+        """Return the positions of a node's sources that its op writes."""
         written = SIDE_EFFECTS.get(self.graph.tensors[index].op, ())
         return tuple(place for place, slot in enumerate(self.graph.slots[index]) if slot in written)
 
@@ -239,8 +239,8 @@ class _Import:
         return value if value in self.fixed else self._lying(self.graph.root[index], value)
 
     def _lying(self, root: int, value: int) -> int:
-        """Return `value`, or, where its bytes were written since it was made, one of equal layout
-        that reads what lies there.
+        """Return `value`, or, if its bytes were overwritten since it was made, a value of equal
+        layout for the bytes that lie there now.
         """
         written = self.written.get(root, [])
         if len(written) == self.made.get(value, 0):
@@ -249,7 +249,7 @@ class _Import:
         return written[-1] if self.layout[written[-1]] == layout else self._alias(root, layout)
 
     def _alias(self, root: int, layout: Layout) -> int:
-        """Return the value of that layout that no op makes: it reads what lies there."""
+        """Return the value of a layout that no op makes: a read finds the bytes that lie there."""
         if (root, layout) not in self.alias:
             self.alias[root, layout] = self._new_value(f"{self.graph.tensors[root].name} now", root, layout)
         return self.alias[root, layout]
@@ -317,7 +317,7 @@ class _Import:
             self._write(root, result)
 
     def _may_share(self, index: int, source: int, operand: int) -> bool:
-        """Whether ggml declares that the kernel may write its result over this source."""
+        """Return whether ggml declares that the kernel may write its result over this source."""
         tensor, other = self.graph.tensors[index], self.graph.tensors[source]
         if self.graph.is_view(index) and self.graph.root[source] == self.graph.root[index]:
             return _same_bytes(self.layout[operand], self.layout[self.value[index]])
@@ -338,7 +338,7 @@ class _Import:
 
 
 def _arenas(meta: Meta) -> tuple[Arena, ...]:
-    """Return an arena for each compute buffer, of names that differ."""
+    """Return an arena for each compute buffer; their names differ."""
     names = [buffer.name for buffer in meta.buffers]
     several = tuple(
         Arena(name=name if names.count(name) == 1 else f"{name} {number}", alignment=buffer.alignment)
@@ -348,9 +348,9 @@ def _arenas(meta: Meta) -> tuple[Arena, ...]:
 
 
 def _same_bytes(one: Layout, other: Layout) -> bool:
-    """Whether two layouts of a buffer have each element at the same bytes.
+    """Return whether two layouts of a buffer have each element at the same bytes.
 
-    The stride of a dimension of length 1 says nothing.
+    The stride of a dimension of length 1 has no effect.
     """
     (dtype, shape, strides, offset), (other_dtype, other_shape, other_strides, other_offset) = one, other
     return (dtype, offset) == (other_dtype, other_offset) and same_layout(

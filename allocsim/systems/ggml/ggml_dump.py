@@ -1,10 +1,10 @@
 """The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
 
 One JSON object of `leafs`, `nodes` and `meta`; docs/ggml.md has the keys ("The dump"). A reference
-to a tensor is the number of a node or `"L9"` for leaf 9. Here tensors are numbered through, leafs
+to a tensor is the number of a node or `"L9"` for leaf 9. Here all tensors have one numbering, leafs
 first.
 
-What this module does not see: what the graph means; `allocsim.systems.ggml.dump_document` reads it.
+What this module does not see: the graph's meaning (`allocsim.systems.ggml.dump_document`).
 """
 
 import re
@@ -27,7 +27,7 @@ NONE: Final = "NONE"
 
 INPUT: Final = 1
 OUTPUT: Final = 2
-"""Flags of what the host fills, and of what it reads."""
+"""Flags of a tensor that the host fills, and of one that it reads."""
 
 COMPUTE: Final = 16
 """The flag of a node that is computed, in the versions that have it."""
@@ -36,14 +36,14 @@ SPLIT_COPY: Final = "SPLIT_COPY"
 """The scheduler's copy of a tensor to another backend."""
 
 NOT_COMPUTED: Final = "graphs not computed"
-"""What a part of a record is of in which a scheduler computed another graph than it was given."""
+"""Name of the part of a record in which a scheduler computed another graph than it was given."""
 
 AT_ONCE: Final = "what backends do at once"
-"""What a part of a record is of in which each backend is a stream."""
+"""Name of the part of a record in which each backend is a stream."""
 
 
 class HostTold(msgspec.Struct, frozen=True):
-    """What a record says of its host, under `meta.ggml.host`."""
+    """The facts about its host that a record has under `meta.ggml.host`."""
 
     uploads: int = 0
     reads: int = 0
@@ -55,8 +55,8 @@ class HostTold(msgspec.Struct, frozen=True):
 
 
 def host_told(meta: Mapping[str, Any]) -> HostTold | None:
-    """Return what the meta of a document says of its host, None where it says nothing that can be
-    read.
+    """Return the facts about its host in the meta of a document, None where there are none or they
+    are malformed.
     """
     about = meta.get("ggml")
     try:
@@ -66,7 +66,7 @@ def host_told(meta: Mapping[str, Any]) -> HostTold | None:
 
 
 GRAPH: Final = "graph"
-"""Key in a document's `meta.ggml` under which the rows stand as they were dumped, if they have
+"""Key in a document's `meta.ggml` of the rows as they were dumped; present if the rows have
 `op_params`.
 """
 
@@ -98,7 +98,7 @@ class ComputeBuffer(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Meta(msgspec.Struct, kw_only=True, frozen=True):
-    """What is used of `meta`; the rest is passed on."""
+    """The fields of `meta` that the reader uses; other fields are passed on."""
 
     version: str = ""
     alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
@@ -106,13 +106,13 @@ class Meta(msgspec.Struct, kw_only=True, frozen=True):
     buffer_size: Bytes | None = None
     buffers: tuple[ComputeBuffer, ...] = ()
     reads: tuple[tuple[Reference, Bytes, Bytes], ...] = ()
-    """What the host reads after the run, beside what is flagged: a root, first byte and the byte
-    behind the last.
+    """Reads of the host after the run besides tensors flagged OUTPUT: (root, first byte, byte
+    behind the last).
     """
     runs_again: bool = False
-    """Whether runs follow one another: a leaf that the graph writes is read as what lies there."""
+    """Whether further runs follow: a leaf that the graph writes keeps its bytes for them."""
     reads_flagged: bool = True
-    """Whether the host reads what is flagged OUTPUT."""
+    """Whether the host reads the tensors flagged OUTPUT."""
     reads_wait: bool = True
     """Whether the host waits for the end of the run before it reads."""
 
@@ -132,16 +132,16 @@ class DumpedGraph:
         self.dump, self.source, self.leafs = dump, source, len(dump.leafs)
         self.tensors = (*dump.leafs, *dump.nodes)
         self.slots = [[slot for slot, source in enumerate(tensor.src) if source is not None] for tensor in self.tensors]
-        """Their slots."""
+        """The source slots of each tensor that are in use."""
         self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
-        """The tensor that owns the memory of each: itself, or what it is a view of."""
+        """The tensor that owns the memory of each: itself, or the root of its views."""
         self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
-        """The sources of each that are there, in slot order: what the planner counts."""
+        """The sources of each tensor in slot order, as the planner counts them."""
         for index, tensor in enumerate(self.tensors):
             self._check_memory(index, tensor)
 
     def place(self, index: int) -> str:
-        """Return where the file spells tensor `index`: `nodes[17]`."""
+        """Return the place of tensor `index` in the file: `nodes[17]`."""
         return f"leafs[{index}]" if index < self.leafs else f"nodes[{index - self.leafs}]"
 
     def is_view(self, index: int) -> bool:
@@ -149,7 +149,7 @@ class DumpedGraph:
         return self.root[index] != index
 
     def refuse(self, index: int, column: str, rule: str) -> DocumentError:
-        """Return the error for a column of a tensor."""
+        """Return the error that names a column of a tensor and the rule that it breaks."""
         return DocumentError(self.source, f"{self.place(index)}.{column}", rule)
 
     def _sources(self, index: int, tensor: DumpedTensor) -> list[int]:
@@ -165,15 +165,14 @@ class DumpedGraph:
 
     def left_out(self) -> frozenset[int]:
         """Return the nodes that the executor leaves out: those without the flag COMPUTE, in a
-        version
-        of ggml that sets it on others.
+        version of ggml that sets it on other nodes.
         """
         kernels = [n for n in range(self.leafs, len(self.tensors)) if self.tensors[n].op not in (NONE, SPLIT_COPY)]
         idle = frozenset(n for n in kernels if not self.tensors[n].flags & COMPUTE)
         return idle if len(idle) < len(kernels) else frozenset()
 
     def reads(self) -> Iterator[tuple[int, int, int]]:
-        """Yield what the host reads beside what is flagged: a root and a range of its bytes."""
+        """Yield the host's reads besides flagged tensors: a root and a range of its bytes."""
         for place, (reference, start, stop) in enumerate(self.dump.meta.reads):
             root = self._resolve(0, f"meta.reads[{place}]", reference)
             if self.is_view(root) or not start < stop <= self.tensors[root].nbytes:
@@ -181,8 +180,8 @@ class DumpedGraph:
             yield root, start, stop
 
     def _copied_early(self, index: int, tensor: DumpedTensor, source: int) -> bool:
-        """Whether a scheduler copies a view before the node that makes it, which the executor
-        skips: the bytes are those of its root.
+        """Return whether a scheduler copies a view before the node that makes it. This is legal:
+        the executor skips that node, and the bytes are those of the view's root.
         """
         return tensor.op == SPLIT_COPY and self.tensors[source].op in ROOTS_KEPT and self.root[source] < index
 
@@ -222,8 +221,8 @@ class DumpedGraph:
 
 
 def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
-    """Return the graph of a dump and its `meta`, with the rows under `graph` where they suffice to
-    run it again; raise DocumentError with place and rule.
+    """Return the graph of a dump and its `meta`, which has the rows under `graph` if they suffice
+    to run the graph again. Raise DocumentError with place and rule.
     """
     try:
         dump = msgspec.json.decode(data, type=Dump)

@@ -1,17 +1,17 @@
-"""P for a captured ggml graph: each op runs alone between red zones; what it does there is an
-incident of every node that is this op.
+"""P for a captured ggml graph: each op runs alone between red zones; a wrong access is an incident
+of every node with this op.
 
 Contract
 --------
 * `guarded(child, captured, seed)` runs the distinct ops of a captured plan
   (`allocsim.systems.ggml.k_audit.guarded_kernels`) on drawn elements, and returns incidents of the
-  first run of the plan, and which ops are not examined, by name: those that call a function of the
-  program, those that need more than `MOST_BYTES`, and those that ggml refuses to run alone.
-* Nothing of the plan is used: what is found here is wrong wherever the tensors lie. Results over
-  sources are K's.
-* A dependence on the number of threads is no incident; `allocsim audit` tells it.
+  first run of the plan, and the names of ops that are not examined: those that call a function of
+  the program, need more than `MOST_BYTES`, or are refused by ggml when run alone.
+* The plan is not used: an incident is wrong wherever the tensors lie. Results over sources are
+  examined by K.
+* A dependence on the number of threads is no incident; `allocsim audit` reports it.
 
-What this module does not see: what the incidents mean (`allocsim.verdict`).
+What this module does not see: the fault behind an incident (`allocsim.verdict`).
 """
 
 from collections.abc import Iterator, Sequence

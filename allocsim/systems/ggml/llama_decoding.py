@@ -1,14 +1,13 @@
-"""Task of a child process: a model in a GGUF file, prefilled and decoded by llama.cpp, and the
-graphs that this computed.
+"""Task of a child process: llama.cpp decodes with a model in a GGUF file, and the computed graphs
+are returned.
 
-Contract: `decoded(library, path, prompt=..., steps=..., seed=..., threads=...)` loads the file,
-decodes `prompt` tokens drawn from the seed at once, then `steps` more, one at a time, each the
-likeliest after those before. What is returned is `ComputedGraphs`: the graph of the prefill, and
-one or more of decoding, each with the addresses at which it ran. The warm-up that llama.cpp may do
-while it loads is not part of it.
+Contract: `decoded(library, path, prompt=..., steps=..., seed=..., threads=...)` loads the file. It
+decodes `prompt` tokens, drawn from the seed, at once, then `steps` more, one at a time, each the
+likeliest after those before. It returns `ComputedGraphs`: the graph of the prefill, and one or more
+graphs of decoding, each with the addresses at which it ran. A warm-up by llama.cpp while it loads
+is not included.
 
-What this module does not see: what the graphs mean
-(`allocsim.systems.ggml.capture.computed_graphs.session`).
+What this module does not see: the documents made of these graphs (`capture.computed_graphs`).
 """
 
 import random
@@ -21,7 +20,7 @@ from allocsim.systems.ggml.capture.computed_graphs import ComputedGraphs, watch
 
 
 def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int = 0, threads: int = 1) -> ComputedGraphs:
-    """Task: return what decoding a model computed; see the module.
+    """Task: return the graphs that decoding with a model computed; see the module.
 
     Raises EngineError where the library has no llama.cpp, the file is no model that it can run, or
     the tokens do not fit in its context.

@@ -1,18 +1,18 @@
-"""What a ggml document needs of each compute buffer: what was reserved, what its runs used, which
-tensors made that so, and what no plan goes below.
+"""The memory that a ggml document needs in each compute buffer: the bytes reserved, the bytes that
+its runs used and the tensors that caused it, and a lower bound for every plan.
 
 Contract
 --------
 * `memory_answer(document)` returns a row for each compute buffer that a run of the document has
   tensors in, empty for a document that is no ggml's and for a part of a session (a late read).
-* `asked` is the size of the buffer: what the last `reserve` or `alloc_graph` that made it asked the
-  backend for. None where the document does not say it.
-* `outgrown` is what `reserve` had asked for before, where that was too little.
+* `asked` is the size of the buffer in bytes, as the last `reserve` or `alloc_graph` requested it of
+  the backend; None where the document does not have it.
+* `outgrown` is the size that `reserve` had requested before, if that was too small.
 * `used` is the highest end of a tensor in a run; `highest` is that tensor. `free` counts the bytes
-  below it that no tensor needs at the op that makes it: what another placement might save there.
-* `least` is what no sound plan of the run that needs most goes below, whatever lies where: at the
-  op `at` the tensors of `needed` are needed at once. Where an op may run in place, the tensor that
-  it takes over is among them, and its bytes count once.
+  below it that no tensor needs at the op that makes it: another placement might save these.
+* `least` is a lower bound for every sound plan of the run that needs most: at the op `at` the
+  tensors of `needed` are live at once. If an op may run in place, its operand is among them, and
+  the bytes of operand and result count once.
 
 O(size) for each run that differs. What this module does not see: whether a plan is sound.
 """
@@ -37,7 +37,7 @@ Tensor = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferAnswer:
-    """What one compute buffer is needed for."""
+    """The bytes that runs need in one compute buffer."""
 
     buffer: str
     asked: int | None
@@ -54,7 +54,7 @@ class BufferAnswer:
     """What was reserved before, where a graph needed more and had the buffer made anew."""
 
     def sentences(self) -> Iterator[str]:
-        """Yield what a person reads of it."""
+        """Yield the sentences that are printed about the buffer."""
         asked = "" if self.asked is None else f"{in_bytes(self.asked)} reserved, "
         yield f"{self.buffer!r}: {asked}{in_bytes(self.used)} used, and no plan uses less than {in_bytes(self.least)}"
         if self.outgrown is not None:
@@ -69,7 +69,7 @@ class BufferAnswer:
 
 
 def memory_answer(document: Document) -> list[BufferAnswer]:
-    """Return what each compute buffer of a ggml document is needed for."""
+    """Return the row of each compute buffer of a ggml document; see the module."""
     host = host_told(document.meta) or HostTold()
     if not isinstance(document.meta.get("ggml"), dict) or not document.plans or host.of:
         return []
@@ -90,7 +90,7 @@ def entries_of(rows: Sequence[BufferAnswer]) -> list[dict[str, Any]]:
 
 
 def sentences_of(rows: Sequence[BufferAnswer]) -> list[str]:
-    """Return what a person reads of the rows."""
+    """Return the sentences that are printed about the rows."""
     return [sentence for row in rows for sentence in row.sentences()]
 
 

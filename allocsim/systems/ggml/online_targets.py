@@ -1,6 +1,6 @@
 """Allocators of a real libggml as online targets (`allocsim fuzz --online`).
 
-| target | what is driven | a block |
+| target | the allocator that is asked | a block |
 |---|---|---|
 | `NAME:after.graph` | `ggml_gallocr`, and the `ggml_dyn_tallocr` in it | a node of a graph |
 | `NAME:after.tensors` | `ggml_tallocr`, which gives tensors places in a buffer, one behind the other | a tensor |
@@ -8,23 +8,23 @@
 NAME is `allocsim.systems.ggml.online_targets`; `before` and `after` are the libraries of
 `allocsim.systems.ggml.access`.
 
-A graph allocator is given a whole graph, and takes a node's memory back behind the last node that
-reads it. So a graph is kept that says what was asked so far: a node without operands for each
-block, and for each block that was freed a node of no bytes that reads it. Both are ops that no
-planner runs in place. Each question is this graph with one node more, given to a fresh
-`ggml_gallocr`; a block that is held and lies elsewhere in the longer graph is an error. Where it
-ends beyond the capacity, there was no room, and the node is left out again.
+A graph allocator plans a whole graph, and frees a node's memory after the last node that reads it.
+So this module keeps a graph of all requests so far: a node without operands for each block, and for
+each freed block a node of no bytes that reads it. Both are ops that no planner runs in place. Each
+request adds one node to this graph and gives it to a fresh `ggml_gallocr`. A held block that lies
+elsewhere in the longer graph is an error. If the new block ends beyond the capacity, there was no
+room, and its node is removed again.
 
-A tensor allocator takes nothing back; its caller begins anew over the same buffer when nothing is
-held. It ends the process where there is no room, so the room is looked at before, by the offset in
-its struct.
+A tensor allocator frees nothing; once no block is held, its caller starts again over the same
+buffer. It aborts the process where there is no room, so this module checks the room first, by the
+offset in its struct.
 
-Both align to what the buffer type wants (32 bytes on a CPU). An alignment beyond that is made by
-asking for more bytes, as its callers do.
+Both align to the buffer type's alignment (32 bytes on a CPU). A larger alignment is made by asking
+for more bytes, as ggml's callers do.
 
-Addresses are bytes from the base of the buffer. O(calls so far) a question to a graph. What this
-module does not see: what is promised (`allocsim.online`); several buffers, and in-place ops
-(`allocsim.systems.ggml.random_graphs`).
+Addresses are bytes from the base of the buffer. O(calls so far) a request to a graph allocator.
+What this module does not see: what an allocator promises (`allocsim.online`); several buffers, and
+in-place ops (`allocsim.systems.ggml.random_graphs`).
 """
 
 import ctypes

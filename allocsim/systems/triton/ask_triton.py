@@ -6,6 +6,7 @@ are inserted.
 
 It needs the package `triton` and no GPU: the compiler runs up to that pass and no further. The list
 of passes is that of triton 3.9; a release with other names raises `AttributeError`.
+
 What this module does not see: later stages of the compiler (`ptxas` is not run).
 """
 

@@ -1,10 +1,10 @@
-"""Access to a libggml: find it, type it, check it, call it in a process of its own.
+"""Access to a libggml: find the file, declare its functions, probe it, call it in a child process.
 
 | file | what it holds |
 |---|---|
 | `library.py`, `declarations.py`, `structs.py` | the library as one handle, its functions and its structs |
-| `child.py` | calls in a process of their own |
-| `probe.py` | whether a library may be believed |
+| `child.py` | calls that run in a process of their own |
+| `probe.py` | the check that a library has the structs and rules that the bridge assumes |
 | `workspace.py` | graphs built, planned and run |
-| `call_slots.py`, `llama_model.py` | calls seen from outside, and llama.cpp inside a library |
+| `call_slots.py`, `llama_model.py` | interception of a program's calls, and llama.cpp inside a library |
 """

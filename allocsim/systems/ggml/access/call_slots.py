@@ -1,20 +1,20 @@
-"""Where a library that this process has mapped keeps the addresses of the functions that it calls
-by name, and how to put others there for a while.
+"""The slots in which a mapped library keeps the addresses of the functions that it calls by name,
+and a way to redirect them for a while.
 
     with redirected(paths, {"ggml_graph_compute": address}): ...
 
 Contract
 --------
-* A shared library calls what it exports, and what others export, through slots that the loader has
-  filled (ELF: relocations JUMP_SLOT and GLOB_DAT; System V ABI, AMD64 supplement, 4.4).
+* A shared library calls functions that it or another library exports through slots that the loader
+  has filled (ELF: relocations JUMP_SLOT and GLOB_DAT; System V ABI, AMD64 supplement, 4.4).
   `slots_of(path, names)` finds them in the mapped library by its dynamic section.
-* Inside `redirected`, each slot of these names holds the address that is given; behind it, what it
-  held before. Of two blocks, one must lie in the other: else the one that ends last puts back what
-  the other had put there. A page that may not be written is made so for that moment.
-* Calls that do not go through a slot are not seen: those of static code, of a library that was
-  linked with -Bsymbolic, and of ctypes, which asks the loader itself.
+* Inside `redirected`, each slot of these names holds the given address; afterwards it holds its old
+  one again. Two blocks must be nested: otherwise the block that ends last restores an address of
+  the other block. A page that is not writable is made writable for that moment.
+* Calls that use no slot are not redirected: those in static code, in a library linked with
+  -Bsymbolic, and through ctypes, which asks the loader itself.
 
-O(relocations). Linux x86-64 only. What this module does not see: what a function does.
+O(relocations). Linux x86-64 only. What this module does not see: the effect of a function.
 """
 
 import ctypes

@@ -1,11 +1,11 @@
 """The C functions of ggml that the bridge may call, with every argument typed.
 
 Contract: one line for each function, `result name(arguments)`; `SIGNATURES` is that text as ctypes
-types. A name that is not here is never called. Pointers are plain addresses (`int`, None for NULL),
-so that no Python object keeps C memory alive by accident. Functions after the line `optional:` may
-be missing in a library; all others must be exported or the library is refused.
+types. No other function is ever called. Pointers are plain addresses (`int`, None for NULL), so
+no Python object keeps C memory alive by accident. Functions after the line `optional:` may be
+missing in a library; a library that lacks any other function is refused.
 
-What this module does not see: any library.  Source: ggml.h, ggml-alloc.h, ggml-backend.h,
+What this module does not see: it loads no library.  Source: ggml.h, ggml-alloc.h, ggml-backend.h,
 ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0, whose declarations of these functions agree.
 """
 

@@ -9,7 +9,7 @@ Contract
   libraries it needs that lie beside it (libgomp, libggml-base), and types every function of
   `declarations`. It calls `ggml_version` and the op name table, nothing else.
 * A library that lacks a function is refused with one line; `allocsim.systems.ggml.access.probe`
-  decides whether its structs may be believed.
+  decides whether its structs are those that the bridge knows.
 
 What this module does not see: structs, graphs, kernels. Linux x86-64 only. A library stays mapped
 until the process ends.

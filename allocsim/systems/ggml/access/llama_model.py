@@ -6,15 +6,15 @@
 
 Contract
 --------
-* A library has llama.cpp inside where it exports `FUNCTIONS`, those of llama.h that take and return
-  plain values. Parameters of models and contexts, and batches, are structs that grow from version
-  to version: they are asked for (`llama_model_default_params`), passed back unread, and never
-  looked into, so that their layout is not needed. What they say by default holds: a context of 512
+* A library contains llama.cpp if it exports `FUNCTIONS`: functions of llama.h that take and return
+  plain values. The parameters of models and contexts, and batches, are structs that grow from
+  version to version. The bridge gets them from the library (`llama_model_default_params`) and
+  passes them back unread, so it does not need their layout. Their defaults apply: a context of 512
   tokens, weights mapped from the file.
 * Tokens are numbers; no text is read. The next token is the likeliest one.
-* What llama.cpp says is kept, and its last error told where it fails.
+* The messages of llama.cpp are kept; a failure reports the last error among them.
 
-Loading runs llama.cpp's own reader on a file that may be anybody's: do it in a child process
+Loading runs llama.cpp's own reader on a file that may be hostile: call it in a child process
 (`allocsim.systems.ggml.access.child`). What this module does not see: graphs and plans
 (`allocsim.systems.ggml.capture.computed_graphs`).
 """

@@ -1,11 +1,10 @@
 """Decide whether a libggml can be used: run a graph with known answers before anything else.
 
-Contract: `probe(library)` builds small graphs and compares every struct field of `layout` with what
-public functions say, the private leaf list with the order `ggml_graph_dump_dot` prints and with the
-order known from the graph, flag bits with the setters, the plan of one graph with the offsets known
-for it, and numbers with numbers. It raises EngineError at the first disagreement. It runs in a
-child process (`checked`, `open_library`), since a library that does not match may crash rather than
-disagree.
+Contract: `probe(library)` builds small graphs. It compares every struct field of `layout` with the
+results of public functions, the private leaf list with the order that `ggml_graph_dump_dot` prints
+and with the graph's known order, flag bits with the setters, the plan of one graph with its known
+offsets, and computed numbers with known ones. It raises EngineError at the first difference. It
+runs in a child process (`checked`, `open_library`), since a library of another layout may crash.
 
     with open_library("after") as child: ...        # a warm child on a library that passed
     library = checked("before")                      # the same library, mapped here

@@ -1,12 +1,12 @@
-"""Which bytes of this process may be read, so that a wrong pointer is refused with a line and not
-with a crash.
+"""Which bytes of this process are readable, so that a wrong pointer ends in an error line and not
+in a crash.
 
-Contract: `ReadableMemory.now()` is what `/proc/self/maps` says at that moment;
-`holds(address, nbytes)` answers for ranges of bytes, `holds_all` for many addresses at once,
-`runs(address)` whether code may lie there. Memory that another thread unmaps afterwards is not
-seen.
+Contract: `ReadableMemory.now()` has the mappings in `/proc/self/maps` at that moment.
+`holds(address, nbytes)` tells whether a range of bytes is readable, `holds_all` the same of many
+addresses, `runs(address)` whether an address is executable. It does not notice memory that another
+thread unmaps afterwards.
 
-O(log mappings) a question. Linux only. What this module does not see: what the bytes mean.
+O(log mappings) a question. Linux only. What this module does not see: the meaning of the bytes.
 """
 
 from collections.abc import Sequence

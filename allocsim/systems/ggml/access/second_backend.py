@@ -1,12 +1,12 @@
-"""A second backend with memory of its own kind, where there is but a CPU: for graphs on several
-backends.
+"""A second backend with a buffer type of its own, on a machine that has only a CPU: for graphs on
+several backends.
 
 Contract: `second_backend(ws)` returns a CPU backend and a buffer type that the first CPU backend
-does not take, as a device's memory would not be, so that a scheduler over both splits graphs and
-copies tensors at the seams. It is a copy of the library's own structs (backend, device, buffer
-type) in which two things differ: the buffer type is not the host's, and the device takes that type
-alone. Kernels and memory are those of the CPU. The structs are private (ggml-backend-impl.h); they
-are believed only if public functions see the two differences and nothing else.
+does not accept, like the memory of a device. So a scheduler over both splits graphs and copies
+tensors between the splits. The backend is a copy of the library's own structs (backend, device,
+buffer type) with two differences: the buffer type is not the host's, and the device accepts that
+type alone. Kernels and memory are those of the CPU. The structs are private (ggml-backend-impl.h);
+they are used only if public functions report the two differences and no other.
 
 What this module does not see: real devices, whose kernels and alignment are their own.
 """

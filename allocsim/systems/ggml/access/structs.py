@@ -2,10 +2,10 @@
 
 Contract: `TENSOR` is `ggml_tensor` (336 bytes, declared in ggml.h, equal from 0.9.4 to 0.26.0);
 `GRAPH` is the head of `ggml_cgraph` (private; only `n_leafs` and `leafs` are ever used, since nodes
-have public accessors). Neither is believed before `allocsim.systems.ggml.access.probe` has found
-every field equal to what the public functions say. x86-64, little-endian.
+have public accessors). Neither is used before `allocsim.systems.ggml.access.probe` has found
+every field equal to the result of a public function. x86-64, little-endian.
 
-What this module does not see: whether the library at hand agrees; that is the probe's work.
+What this module does not see: whether a library has these structs; the probe checks that.
 """
 
 import ctypes

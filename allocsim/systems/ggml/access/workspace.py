@@ -3,16 +3,17 @@
 Contract
 --------
 * A tensor or graph is the address ggml gave for it (`int`); it lives as long as its
-  `LibraryWorkspace`, which frees everything it made, in reverse order. Nothing here keeps a Python
-  copy of what ggml knows.
+  `LibraryWorkspace`, which frees everything it made, in reverse order. No Python copy of ggml's
+  state is kept.
 * Shapes given to `LibraryWorkspace.tensor` and the op builders are ggml's `ne` (fastest dimension
   first); numpy arrays are the reverse.
 * Builders are reached by name, `ws.op("mul_mat", a, b)`; the table of signatures is
   `allocsim.systems.ggml.access.declarations`.
-* ggml asserts abort the process: run what may assert in `allocsim.systems.ggml.access.child`.
+* A failed assertion of ggml aborts the process: call what may fail in a child process
+  (`allocsim.systems.ggml.access.child`).
 
-Time is ggml's node order. What this module does not see: what a plan means (`capture`), whether it
-is right (`allocsim.judge`).
+Time is ggml's node order. What this module does not see: the meaning of a plan (`capture`), and
+whether it is right (`allocsim.judge`).
 """
 
 import ctypes

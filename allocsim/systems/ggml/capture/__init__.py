@@ -1,4 +1,4 @@
-"""A planned ggml graph, taken out of a running library.
+"""A planned ggml graph, read from the memory of a running library.
 
-`graph_rows` gives plain rows, `graph_document` an allocsim document.
+`graph_rows` returns it as plain rows, `graph_document` as an allocsim document.
 """

@@ -1,8 +1,8 @@
-"""What a capture was judged without, so that nobody takes silence for an answer.
+"""Hints about facts that a captured graph does not have and the judge therefore did not examine.
 
-Contract: `hints_of(document)` returns plain sentences, each about something that the graph does not
-say and the judge therefore did not look at. A hint is no finding. What this module does not see:
-whether anything is wrong.
+Contract: `hints_of(document)` returns plain sentences, each about one such fact, so that a clean
+verdict is not read as an answer about it. A hint is no finding. What this module does not see:
+whether the plan is sound.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, host_told
 
 MOST_COPIES = 3
-"""Reads of old copies, or behind an op in place, that are named."""
+"""The most reads of old copies, and of tensors after an op in place, that are named."""
 
 MEANT_TO_WRITE = ("CPY", "SET", "SET_ROWS", "ACC", "OPT_STEP_ADAMW", "OPT_STEP_SGD")
-"""Ops that write into another tensor by what they mean: whoever reads it later wants that."""
+"""Ops that write into another tensor by definition: a later reader needs the written bytes."""
 
 
 def hints_of(document: Document) -> list[str]:
-    """Return the hints for a captured or recorded graph; none for what is no ggml's."""
+    """Return the hints for a captured or recorded graph; none for a document of another system."""
     return list(_hints(document)) if isinstance(document.meta.get("ggml"), dict) else []
 
 
@@ -51,10 +51,10 @@ def _hints(document: Document) -> Iterator[str]:
 
 
 def read_behind(rows: Rows) -> list[tuple[str, str, str]]:
-    """Return reader, what it reads and writer, by name, for each read of a tensor after an explicit
-    op in place (`scale_inplace(a)`) wrote over all of it, by the tensor's own name.
+    """Return (reader, tensor, writer), by name, for each read of a tensor after an explicit op in
+    place (`scale_inplace(a)`) overwrote all of it.
 
-    Legal, and rarely meant. Reads through the op's result are not in it.
+    Such a read is legal, and rarely intended. Reads through the op's result are not included.
     """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     roots, sources = roots_of(rows), sources_of(rows)

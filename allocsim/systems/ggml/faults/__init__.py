@@ -1,11 +1,11 @@
-"""Seven ways in which current ggml gives wrong numbers although no kernel is at fault.
+"""Seven faults by which current ggml gives wrong numbers although no kernel is at fault.
 
 Each is shown on the real library.
 
-Contract: `FAULTS[name]` holds what happens, which class and party the verdict must find, and a task
-for a child process. A task returns a `FaultObservation`: the number found, the number wanted (the
-same, done as it should have been), and the rows of the graphs that ran, with the addresses they
-really had, so that the judge can find the fault again without ggml
+Contract: `FAULTS[name]` has a description, the class and party that the verdict must find, and a
+task for a child process. The task returns a `FaultObservation`: the number found, the number wanted
+(from the same computation without the fault), and the rows of the graphs that ran at their real
+addresses, so the judge can find the fault again without ggml
 (`allocsim.systems.ggml.faults.observation`).
 
 Source: `allocsim.systems.ggml.faults.small_graphs`, `allocsim.systems.ggml.faults.training_faults`.
@@ -27,9 +27,9 @@ class Fault:
 
     summary: str
     party: str
-    """At fault: plan or caller."""
+    """The party at fault: plan or caller."""
     root_cause: str
-    """Class of the catalogue, C01 to C15."""
+    """The class of the catalogue, C01 to C15."""
     task: Callable[[Library], FaultObservation]
 
 
@@ -59,6 +59,6 @@ FAULTS: Final[dict[str, Fault]] = {
         task=forward_then_backward,
     ),
 }  # fmt: skip
-"""The seven, by name."""
+"""Name -> fault."""
 
 __all__ = ["FAULTS", "Fault", "FaultObservation", "evidence", "repaired"]

@@ -1,12 +1,12 @@
-"""What running a fault of ggml gives: two numbers, the graphs that ran, and evidence from them.
+"""The result of running a fault of ggml: two numbers, the graphs that ran, and evidence from them.
 
-Contract: a `FaultObservation` is plain data out of a child process. `evidence` makes the session
-that ran, with the constraints its planner was given, so that the judge can find the fault again
-from addresses alone; `repaired` makes the document of the right way of doing the same.
+Contract: a `FaultObservation` is plain data from a child process. `evidence` makes the session that
+ran, with the constraints of its planner, so the judge can find the fault again from addresses
+alone. `repaired` makes the document of the same computation without the fault.
 
-What happened beside the graph is said by the task that ran it, never guessed: which tensors the
-host reads although the planner was not told (`untold`), which uploads it left out (`owed`), how
-many nodes the graph had when its first tensors were placed (`planned_nodes`).
+The task states all facts outside of the graph; none is guessed: the tensors that the host reads
+without the planner's knowledge (`untold`), the uploads that it left out (`owed`), and the number of
+nodes that the graph had when its first tensors were placed (`planned_nodes`).
 """
 
 from collections.abc import Collection

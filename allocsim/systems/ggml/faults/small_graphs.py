@@ -1,7 +1,7 @@
 """Four faults of ggml's graph allocator, each in a graph of a few nodes of eight elements.
 
 Contract: every function is a task for a child process (`allocsim.systems.ggml.access.child`) and
-returns a `FaultObservation`: what the fault gives, what the right way gives, and the rows of both.
+returns a `FaultObservation`: the numbers with the fault and without it, and the rows of both runs.
 `allocsim.systems.ggml.faults` has the table.
 
 Source: reading and measuring ggml 0.13.1 to 0.26.0; llama.cpp issue 28448.

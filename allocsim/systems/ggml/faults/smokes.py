@@ -3,12 +3,12 @@
 Contract: each smoke trains one low-rank adapter through one op for some steps, planned by default
 and with memory of its own for each tensor, and counts what the plan did: `norm_backs` are
 RMS_NORM_BACK nodes, `unsafe` the results that lie over the source their kernel reads too late
-(RMS_NORM_BACK over source 0, SOFT_MAX_BACK over source 1). Both must be met for a wrong number; in
-every smoke `unsafe` is zero, so default and apart agree bit for bit on the library with the bug.
-The norm lies before the trained weights, where no gradient flows.
+(RMS_NORM_BACK over source 0, SOFT_MAX_BACK over source 1). A wrong number needs both. In every
+smoke `unsafe` is zero, so default and apart agree bit for bit on the library with the bug: the norm
+comes before the trained weights, where no gradient flows.
 
 The concat smoke needs a backward op that ggml does not have (the reporter had added one): a child
-that runs it dies with ggml's words.
+that runs it aborts with ggml's message.
 
 What this module does not see: the reporter's own graphs; these are rebuilt from the description.
 """

@@ -1,4 +1,4 @@
-"""The recorder built, and a program run under it.
+"""Build the recorder, and run a program under it.
 
     status = record(["./program", "args"], "log.jsonl")
 

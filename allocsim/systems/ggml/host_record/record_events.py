@@ -1,7 +1,7 @@
-"""The lines of a log of the recorder, as types: what is no such line is refused where it is read.
+"""The lines of a log of the recorder, as types; the reader refuses any other line.
 
-Contract: addresses are numbers, never followed. Events have numbers `n` in the order in which they
-happened. What this module does not see: what follows from them.
+Contract: addresses are numbers and are never dereferenced. Events have numbers `n` in the order in
+which they happened. What this module does not see: the effect of an event.
 """
 
 from typing import Annotated, Literal

@@ -1,19 +1,19 @@
-"""Which aliases of operand and result does the allocator of ggml make?
+"""Which in-place pairs of source and result can ggml's allocator choose?
 
 The allocator itself is run, in every situation that can change its answer.
 
-Contract -------- gallocr takes the first source that it owns, that is no OUTPUT, no view, laid out
-as the result, and has no later reader and no views. So whether it takes source *s* depends
-on the op's own sources alone: *s* must be such a source, and every source before it of the result's
-layout (a rival) must not. `reach` tries every combination of
+Contract: gallocr lays a result over the first source that it owns, that is no OUTPUT and no view,
+has the result's layout, and has no later reader and no views. So whether it chooses source *s*
+depends on the op's own sources alone: *s* must be such a source, and no source before it that has
+the result's layout (a rival) may be one. `reach` tries every combination of
 
-* a victim that is a leaf, or the result of a node;
-* rivals that cannot be taken because they lie in memory of their own, are flagged OUTPUT, are
+* a source *s* that is a leaf, or the result of a node;
+* rivals that cannot be chosen because they lie in memory of their own, are flagged OUTPUT, are
   views, or are read again later;
 
-smallest graphs first. A hit is the smallest graph that does it. Where none of them is one, no graph
-is: nothing else in a graph enters the rule, so "never" holds at any size. Every graph is built and
-planned by the library, none is computed.
+smallest graphs first. The answer is the smallest graph in which the allocator chooses *s*. If none
+of these graphs does, no graph does: the rule uses nothing else of a graph, so "never" holds at any
+size. The library builds and plans every graph and computes none.
 
 What this module does not see: whether the alias is safe
 (`allocsim.systems.ggml.k_audit.library_audit`), and programs that place tensors by hand.

@@ -1,15 +1,15 @@
-"""The contract of each kernel of a ggml library, measured: what it reads and writes, what it
-leaves, and whether threads matter.
+"""The memory accesses of each kernel of a ggml library, measured: its reads and writes, bytes it
+leaves unwritten, and whether the number of threads changes its result.
 
 Contract
 --------
 * `audit_guarded(child)` makes every form of every op that the library has
   (`allocsim.systems.ggml.k_audit.op_forms`) and runs each between red zones
-  (`allocsim.systems.ggml.k_audit.guarded_kernels`). A row is an op: how many forms ran, which
-  sources are read in one of them, which it writes over by what it means, and each kind of misdeed
-  with its first form.
-* An op without a form, a form whose builder aborts and a form that the CPU does not take are said
-  by name, never passed over.
+  (`allocsim.systems.ggml.k_audit.guarded_kernels`). A row is an op: the number of forms that ran,
+  the sources that some form reads, the sources that the op writes by definition, and each kind of
+  wrong access with its first form.
+* An op without a form, a form whose builder aborts and a form that the CPU does not support are
+  reported by name, never skipped silently.
 
 What this module does not see: results over sources (`allocsim.systems.ggml.k_audit.library_audit`).
 """

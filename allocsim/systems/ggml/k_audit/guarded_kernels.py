@@ -1,36 +1,35 @@
-"""P for the kernels of a ggml library: each op runs alone, with memory of known bytes round
-everything it is given.
+"""P for the kernels of a ggml library: each op runs alone, with known bytes before and behind each
+of its tensors.
 
 Contract
 --------
-* `single_ops(rows)` cuts a graph into graphs of one op each, equal ones joined; `rows_of(library,
-  case)` makes the same of a case of the audit. A result that lies in a source (CPY, SET_ROWS,
-  `*_inplace`) stays a view of it.
-* `guard(library, ops)` runs each of them in a `_Room`: every leaf, the result and the work buffer
-  have `REDZONE` bytes before and behind them. Bytes between the elements of a strided operand are
-  as foreign to the op as those. What is no element of an operand is filled with one byte, and three
-  runs at one thread differ in it:
+* `single_ops(rows)` cuts a graph into graphs of one op each, and joins equal ones;
+  `rows_of(library, case)` makes such a graph of a case of the audit. A result that lies in a source
+  (CPY, SET_ROWS, `*_inplace`) stays a view of it.
+* `guard(library, ops)` runs each graph in a `_Room`: every leaf, the result and the work buffer
+  have red zones of `REDZONE` bytes before and behind them. Bytes between the elements of a strided
+  operand belong to the red zones. All bytes outside of operands' elements are filled with one byte,
+  and three runs at one thread differ in that byte:
 
       run       round the tensors   in result and work buffer
       first     3E                  3E
       second    C1                  C1
       third     C1                  3E
 
-  Floats of such bytes are ordinary numbers, so that what is made of them shows.
+  Floats of such bytes are ordinary numbers, so a result made from them differs visibly.
 
-* What is found (`KINDS`): `Overrun` bytes round a tensor changed; `OperandWritten` an operand
-  changed that the result is no view of; `ResultUnwritten` bytes of the result stayed as they were
-  in the first and in the second run; `UndeclaredRead` first and third differ (something round the
-  tensors is read); `OldRead` second and third differ (what lay in result or work buffer is read);
-  `Threads` the bits of the result depend on the number of threads, and differ by more than rounding
-  does (`ROUNDING`), or not each time alike; `Hang` it did not end in `patience` seconds, where that
-  is given, alone in its process; `Crash` the process ended.
-* A kernel that is clean was so in these runs, with these elements: reads within `REDZONE` bytes
-  that change no bit of the result are not seen, nor are reads and writes farther away that meet
-  memory of nobody.
+* The kinds found (`KINDS`): `Overrun` bytes of a red zone changed; `OperandWritten` an operand
+  changed although the result is no view of it; `ResultUnwritten` bytes of the result kept their
+  fill in the first and second run; `UndeclaredRead` first and third run differ (a red zone is
+  read); `OldRead` second and third differ (old bytes of result or work buffer are read); `Threads`
+  the result depends on the number of threads, by more than rounding (`ROUNDING`) or differently
+  each time; `Hang` the op did not end in `patience` seconds, if given, alone in its process;
+  `Crash` the process ended.
+* A clean kernel was clean in these runs, with these elements. A read within `REDZONE` bytes that
+  changes no bit of the result is not found, nor is an access farther away that touches no tensor.
 
-The addresses of what is found count in bytes from the tensor's first byte, negative before it. What
-this module does not see: plans, and what the numbers should be.
+Addresses of findings are bytes from the tensor's first byte, negative before it. What this module
+does not see: plans, and which numbers are right.
 """
 
 import ctypes

@@ -6,27 +6,26 @@ Contract
   layout (type, ne, nb) that this op reads last. `audit` runs each such kernel twice on equal
   operands, once with the result in memory of its own and once exactly over the source, and compares
   bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
-  relative to the largest magnitude of the result apart (infinite where one of the two has a NaN
-  that the other has not).
-* Each case runs with every number of threads; with several, where the result has several rows,
-  `REPEATS` times. `threads` is the fewest with which a difference was seen. Where a case is right
-  with fewer threads and wrong with more, the pair races, `races_at` that many threads.
-* A kernel that leaves bytes of its result apart as they were is wrong wherever the result lies;
-  such a case says nothing of aliases and is listed under `refused`.
-* Other layouts are measured for information: nothing of ggml's promises them. `shifted`: the result
-  begins 1 element or 32 bytes behind or before the source; `partial`: it lies over the last or
-  first half; `duplicate over`: it lies over a source that is given for every other source of its
-  layout, compared with that and the result apart. Before each run the addresses are compared with
-  what was asked for, and a canary is: what is written into the result must show in the source.
-* `reachable` is decided by the real allocator on every kind of graph that can make a difference
-  (`allocsim.systems.ggml.k_audit.allocator_reach`); `graph` is the smallest in which it chooses the
-  alias, or the statement that it never does, `ways` all kinds that lead to it.
+  relative to the largest magnitude of the result apart (infinite if only one of the two has a NaN
+  somewhere).
+* Each case runs with every number of threads; with several threads and several rows in the result,
+  `REPEATS` times. `threads` is the fewest with which a difference was seen. If a case is right with
+  fewer threads and wrong with more, the pair races; `races_at` is that number of threads.
+* A kernel that leaves bytes of its result unwritten, even apart, is wrong wherever the result lies.
+  Such a case tells nothing about in-place pairs and is listed under `refused`.
+* Other layouts are measured for information; ggml promises none of them. `shifted`: the result
+  begins 1 element or 32 bytes behind or before the source. `partial`: it lies over the last or
+  first half. `duplicate over`: one source is passed for all sources of its layout, and the result
+  over it is compared with the result apart. Before each run the addresses are compared with the
+  requested ones, and a canary is checked: bytes written into the result must show in the source.
+* `reachable` is decided by the real allocator on every kind of graph that can change its answer
+  (`allocsim.systems.ggml.k_audit.allocator_reach`). `graph` is the smallest graph in which it
+  chooses the pair, or the statement that it never does; `ways` has all kinds of such graphs.
 * The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): its result over
-  what it norms and over the weights. That it ran, and not two kernels, shows in the memory of the
-  norm, which stays as it was; where it does not, no row is made.
-* Every (op, types) group runs in a forked child, and where it aborts each of its variants by
-  itself; what aborts alone is listed under `refused` with
-  what ggml said.
+  the operand of the norm and over the weights. If the fused kernel ran, and not two kernels, the
+  memory of the norm stays unwritten; otherwise no row is made.
+* Every (op, types) group runs in a forked child; if that aborts, each of its variants runs by
+  itself. A variant that aborts alone is listed under `refused` with ggml's message.
 
 Numbers are those of this machine's kernels. What this module does not see: other backends.
 """

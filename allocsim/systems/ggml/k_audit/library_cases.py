@@ -1,12 +1,12 @@
-"""What the kernel audit runs: for each op of ggml's in-place list, operands, types and shapes.
+"""The cases of the kernel audit: operands, types and shapes for each op of ggml's in-place list.
 
 Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest
 first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576 elements
 (even neighbours where a kernel needs pairs), one and several rows, and second operands that are
 broadcast; types are floats and, where a kernel takes them, quantised ones; optional sources are
-there and not there. The fuzzer's graphs are made of the same cases. An op of the list that has no
-row here is reported as `unaudited`, never passed over; what cannot be measured stands in
-`UNMEASURED` with the reason.
+present in some cases and absent in others. The fuzzer's graphs are made of the same cases. An op of
+the list without a row here is reported as `unaudited`, never skipped silently; an op that cannot be
+measured is in `UNMEASURED` with the reason.
 
 What this module does not see: aliases; `allocsim.systems.ggml.k_audit.library_audit` lays results
 over operands.

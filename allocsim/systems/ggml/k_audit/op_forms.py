@@ -1,4 +1,4 @@
-"""Forms of every op that a ggml library has: what guarded runs and random graphs call beside the
+"""Forms of every op of a ggml library: the calls of guarded runs and random graphs, besides the
 cases of the in-place list.
 
 Contract
@@ -16,7 +16,7 @@ Contract
 Shapes have odd lengths, lengths below and just above a vector register, several rows, heads and
 sequences. What this module does not see: how a form is run.
 
-Source: ggml.h of ggml 0.13.1 to 0.26.0, and the shapes that its tests of backends ask for.
+Source: ggml.h of ggml 0.13.1 to 0.26.0, and the shapes in its tests of backends.
 """
 
 import re

@@ -1,22 +1,22 @@
-"""K on exactly what a plan relies on: every op of a captured graph whose result lies where a source
-of it does.
+"""K for the in-place pairs that a plan uses: every op of a captured graph whose result lies over
+one of its sources.
 
 Contract
 --------
-* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and is laid
-  out as it is (type, ne, nb), and joins those that are one measurement: same op, parameters, source
-  slot, and type, layout and identity of every source, optional ones that are left out included.
-  Nodes that ggml leaves out (`skipped`), and those that call a function of the program, are none.
-  Results that are views of a source because the
-  op is a mutation (`MUTATIONS`) are no promise of a kernel and are left to S.
-* `measure_pairs(library, ...)` runs each of them apart and with the result exactly over that
-  source, on equal elements, with each number of threads; with several threads `repeats` times,
-  since a race shows by chance, and `RACE_REPEATS` times where a row of the result depends on
-  another row of the source, which is how threads can meet. It is unsafe if one run differs from the
-  one apart in one bit, and `threads` is the fewest with which it did. Safe means: in these runs.
+* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and has its
+  layout (type, ne, nb). It joins those that need one measurement: same op, parameters, source slot,
+  and type, layout and identity of every source, also of optional ones that are left out. It skips
+  nodes that ggml leaves out (`skipped`), and nodes that call a function of the program. A result
+  that is a view of a source because the op is a mutation (`MUTATIONS`) is no promise of a kernel
+  and is left to S.
+* `measure_pairs(library, ...)` runs each pair with the result apart and exactly over the source, on
+  equal elements, with each number of threads. With several threads it runs `repeats` times, since
+  a race shows by chance, and `RACE_REPEATS` times if a row of the result depends on another row of
+  the source, so that threads can conflict. A pair is unsafe if one run differs from the run apart
+  in one bit; `threads` is the fewest with which it did. Safe means: no difference in these runs.
 
-Sources that overlap without being one are laid apart. What this module does not see: verdicts, and
-pairs the plan does not use.
+Sources that overlap in part are laid apart. What this module does not see: verdicts, and pairs that
+the plan does not use.
 """
 
 import json

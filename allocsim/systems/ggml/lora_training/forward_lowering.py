@@ -2,12 +2,12 @@
 
 Contract
 --------
-* `forward(loss)` lists what the loss needs as plain data (`Forward`), in the engine's order, which
-  is ggml's; `build` makes it of ggml's own builders, with `ggml_build_backward_expand` and one
-  `ggml_opt_step_sgd` for each trainable parameter. The result is a `transformer.Model` like any
-  other, so the same plans and modes apply to it.
+* `forward(loss)` lists the ops that the loss needs as plain data (`Forward`), in the engine's
+  order, which is ggml's. `build` makes the graph by ggml's own builders, with
+  `ggml_build_backward_expand` and one `ggml_opt_step_sgd` for each trainable parameter. The result
+  is a `transformer.Model`, so the same plans and modes apply to it.
 * Parameters lie in memory of their own, inputs in the compute buffer with the flag INPUT. Shapes
-  turn round: the engine's last dimension is ggml's first. f32 and i32 only. Names are kept.
+  are reversed: the engine's last dimension is ggml's first. f32 and i32 only. Names are kept.
 * A kind that ggml does not have, or has in another form, is refused by name.
 
 What this module does not see: data (`train_forward` is given arrays) and plans.

@@ -1,6 +1,6 @@
 """Train the transformer on real ggml under several plans of the same graph.
 
-This is what issue 1501 shows, step by step.
+This reproduces issue 1501 step by step.
 
 Contract: `train(library, shape, mode, ...)` is a task for a child process. It builds the graph
 anew, plans it in one of `MODES`, and runs SGD steps inside ggml; inputs are written and gradients
@@ -8,8 +8,7 @@ reset before every compute. The modes differ in the plan alone: the same arrays,
 `gradients` computes the gradient of every adapter once, in a graph without optimizer steps, where
 no gradient has a reader and so none is recycled before the host reads it.
 
-What this module does not see: which mode is right; compare with `apart`, where no byte is ever used
-twice.
+What this module does not see: which mode is right; compare with `apart`, where no byte is reused.
 """
 
 from typing import Any, Final

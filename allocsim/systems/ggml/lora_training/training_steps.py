@@ -1,14 +1,15 @@
-"""Train an engine graph on real ggml step by step; find where a plan leaves the reference.
+"""Train an engine graph on real ggml step by step; find where a plan first differs from the
+reference.
 
 Contract
 --------
 * `train_steps` trains in one mode of `allocsim.systems.ggml.lora_training.plan_modes.MODES` and
   returns, for every step, the loss and every parameter gradient, and the rows of the planned graph.
-  Gradients are read after the step; that their bytes survive it is checked on the rows.
-* `origins` runs the default plan (or another mode) and memory of its own for each tensor in
-  lockstep (`allocsim.systems.ggml.d_lockstep`).
-* `pinned_donors` names the sources to flag as OUTPUT so that no result of an op is laid over one of
-  them, for the search of a cure.
+  Gradients are read after the step; the rows show that their bytes survive it.
+* `origins` runs the default plan (or another mode) in lockstep with the reference, which has memory
+  of its own for each tensor (`allocsim.systems.ggml.d_lockstep`).
+* `pinned_donors` names the sources to flag as OUTPUT so that no result of a kind of op lies over
+  them; the search of a cure uses it.
 
 What this module does not see: documents (`allocsim.systems.ggml.capture.graph_document`) and
 verdicts.
