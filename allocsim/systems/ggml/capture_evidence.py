@@ -25,6 +25,7 @@ Contract
   installed one of the version in the document, or the caller's, which must have that version, since
   the parameters of ops are those of one version.
 * `whys` has, by detector letter, why a part could not be run; such a part is never called clean.
+
 What this module does not see: the fault behind the evidence (`allocsim.verdict`).
 """
 

@@ -1,15 +1,14 @@
-"""Elements for the tensors that nobody computes, drawn so that the kernels that read them have
-something legal to work on.
+"""Elements for the tensors that no op computes, drawn so that they are legal operands of the
+kernels that read them.
 
-Contract: `fill(graph, seed)` writes every root that no op makes, the same elements for the same
-rows and seed wherever it lies: those that its row brings (`elements`, in base64), or drawn ones.
-Floats are normal unless their reader needs otherwise (`POSITIVE`,
-`SHARES`); the left side of a product is divided by the square root of its row, so that deep graphs
-stay finite; whole numbers are row numbers, below what their reader allows and all different in a
-row where there are enough (`ROWS_BELOW`). Quantised types hold what the library's own quantiser
-makes of normal floats.
+Contract: `fill(graph, seed)` writes every root that no op makes. Equal rows and seeds give equal
+elements, wherever the root lies: those in its row (`elements`, in base64), or drawn ones. Floats
+are normally distributed unless their reader needs others (`POSITIVE`, `SHARES`). The left side of a
+product is divided by the square root of its row's length, so that deep graphs stay finite. Whole
+numbers are row numbers, below the bound of their reader and all different in a row if there are
+enough (`ROWS_BELOW`). Quantised types hold normal floats, quantised by the library.
 
-What this module does not see: the program's own data, where rows bring none: a capture holds none.
+What this module does not see: the program's own data, unless the rows have it; a capture has none.
 """
 
 import base64
@@ -81,7 +80,7 @@ def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True, given: bool = T
 
 
 def _given(row: Row, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the elements that a row brings; raise EngineError where they do not fit its tensor."""
+    """Return the elements in a row; raise EngineError where they do not fit its tensor."""
     try:
         data = base64.b64decode(row["elements"], validate=True)
         return np.frombuffer(data, dtype=array.dtype).reshape(array.shape)
@@ -90,12 +89,12 @@ def _given(row: Row, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def bytes_of(array: NDArray[Any]) -> str:
-    """Return elements as a row brings them."""
+    """Return elements as a row holds them, in base64."""
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
 Reader = tuple[str, int, int]
-"""Op, slot, and what whole numbers there stay below."""
+"""Op, slot, and the bound of whole numbers there (exclusive)."""
 
 
 def draw(graph: RebuiltGraph, place: int, readers: list[Reader], seed: int) -> None:
@@ -105,7 +104,7 @@ def draw(graph: RebuiltGraph, place: int, readers: list[Reader], seed: int) -> N
 
 
 def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
-    """Return root -> how it is read, through views of it too."""
+    """Return root -> its readers, also those through views of it."""
     owner: dict[int, int] = {tensor: place for place, tensor in enumerate(graph.tensors)}
     root = [owner[int(view)] if view else place for place, view in enumerate(_view_sources(graph))]
     found: dict[int, list[Reader]] = {}

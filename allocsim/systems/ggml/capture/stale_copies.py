@@ -1,15 +1,15 @@
-"""Copies between backends that are read after their original was written over: a fault of ggml's
+"""Copies between backends that are read after their original was overwritten: a fault of ggml's
 scheduler, not of its plan.
 
-The scheduler copies a tensor to another backend once, where the first split begins that reads it
-there. An op that writes into the original afterwards (`*_inplace`, CPY, SET, an accumulator, an
-optimizer) does not make it copy again, so that a later reader on the other backend gets the old
-bytes, where on one backend it would get the new ones.
+The scheduler copies a tensor to another backend once, at the begin of the first split that reads it
+there. If an op writes into the original afterwards (`*_inplace`, CPY, SET, an accumulator, an
+optimizer), the scheduler does not copy again. A later reader on the other backend then gets the old
+bytes; on a single backend it would get the new ones.
 
 Contract: `stale_copies(rows)` returns each node that reads such a copy, with the copy's original
-and the first node that wrote over it. Bytes are compared as spans: from the first to the last byte
+and the first node that overwrote it. Bytes are compared as spans, from the first to the last byte
 of a view. O(nodes x sources + copies x writes). What this module does not see: whether the program
-meant the old bytes.
+needs the old bytes.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
 
 Span = tuple[int, int, int]
-"""Root, first byte and the byte behind the last, in the root."""
+"""Root, first byte in the root, and the byte behind the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class StaleCopy:
 
 
 def stale_copies(rows: Rows) -> list[StaleCopy]:
-    """Return the reads of copies that are older than what lies in their originals."""
+    """Return the reads of copies whose originals were overwritten after the copy."""
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     roots, sources = roots_of(rows), sources_of(rows)
     copied: dict[int, tuple[int, Span]] = {}

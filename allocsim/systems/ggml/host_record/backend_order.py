@@ -1,30 +1,30 @@
-"""What the backends of a scheduler do at once: its runs as one program, each backend a stream.
+"""The concurrent backends of a scheduler: its runs as one program, in which a backend is a stream.
 
     for document in at_once(log, runs):
         ...  # judged for races
 
 Contract
 --------
-* An op is a node of a split, a copy, or what the host wrote, read or copied, in the order in which
-  they were given to streams: the host, and each backend. Whatever is given comes behind all that
-  the host knew to have ended, and behind what its stream was given before. A backend that does not
-  queue has ended when its call comes back.
-* An event is behind what its backend had been given when it was recorded, and whoever waits for it,
-  host or backend, goes on behind that.
-* A copy that goes on behind its call is in the order of its source's backend, or of its
-  destination's where that does not queue: behind what the source was given (ggml-backend.h), behind
-  the events that the destination was told to wait for (as schedulers use it), and before what the
-  destination is given next. It is not behind the rest of what the destination was given.
-* What a scheduler fetches from a queue it goes by at once: by which experts to send, whose weights
-  are read where they lie when their backend comes to it.
-* Bytes are those at addresses: a buffer is what tensors of one memory lie in that share bytes, a
-  read is of what lies there. What a scheduler does not order is its own fault, whoever laid it out:
-  allocators take the splits of a graph to run one after the other.
-* Blocks of runs that are alike are kept three times, as in `record_document`; of many runs, so many
-  follow one another in a document, half of which are in the next one too.
+* A stream is the host or a backend. An op is a node of a split, a copy, or a write, read or copy of
+  the host, in the order in which the ops were submitted. A submitted op comes after all ops that
+  the host knew to have ended, and after the earlier ops of its stream. A backend without a queue
+  has ended its op when the call returns.
+* An event comes after the ops of its backend that were submitted before it was recorded. A host or
+  backend that waits for the event continues after these ops.
+* An asynchronous copy is ordered by its source's backend, or by its destination's if the source's
+  has no queue. It comes after the earlier ops of the source (ggml-backend.h), after the events that
+  the destination was told to wait for (as schedulers use it), and before the later ops of the
+  destination. It does not come after the destination's other earlier ops.
+* A scheduler acts at once on numbers that it reads from a queue, such as the experts to copy; the
+  experts' weights are read where they lie when their backend executes the copy.
+* Bytes are identified by address: tensors of one memory that share bytes lie in one buffer, and a
+  read finds the bytes that lie there. A missing order is the scheduler's fault, whichever allocator
+  placed the tensors: allocators assume that the splits of a graph run one after another.
+* Blocks of equal runs are kept three times, as in `record_document`. Of many runs a document has a
+  fixed number of consecutive ones, and half of them are in the next document too.
 
-O(runs x nodes). What this module does not see: what a backend does of its own accord, kernels that
-touch less than their tensors.
+O(runs x nodes). What this module does not see: work that a backend starts by itself, and kernels
+that touch only a part of their tensors.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,38 +1,38 @@
-"""The cells of llama.cpp's caches, as recordings of typed pages: which sequence and position each
-cell holds, who wrote it, and who reads it.
+"""The cells of llama.cpp's caches, as recordings of typed pages: the sequence and position in each
+cell, and the tokens that write and read it.
 
     for recording in cell_recordings(read_log("log.jsonl")):
         allocsim.recordings.judge(recording.events)
 
 Contract
 --------
-* What a sequence *wants* at a position is the token that the host gave for it, by its batches and
-  by what it asked of sequences since (remove, copy, keep, add, divide, clear). What a cell *holds*
-  is the token whose row was written there last, turned as often as a run turned it, copied as
-  buffers were. A token reads the cells that its mask leaves to it.
-* Keys and values of all layers that hold the same are one page, with as many cells as they have
-  rows, which names them. Where a layer comes to hold something else than the others, all is
-  followed again with that layer as a page of its own: so each layer is judged, and what is wrong in
-  several alike is told once. Values hold a token alone; no shift of positions turns them.
-* A token that was written is a `use` that writes a cell for its first sequence; that further
-  sequences hold it, by a copy say, is a `cell` event once they read it.
-* A cell that is read for a sequence, and holds another token than one that the sequence wants at
-  that position, is llama.cpp's word against what was written: a `cell` event whose content differs
-  (C14, plan). So is a cell that was written over, where a token wants what it held: a position
-  between the lowest one that it reads and its own.
-* A state that was saved while all of it was known is known again by its digest: its cells hold what
-  they held then. A sequence that goes on where its state ended, which another one got, reads what
-  nobody wrote for it (C01, caller).
-* Positions below the lowest one that is read are outside a window, and nobody wants them; but what
-  a token read, one of no higher position might read, too: windows only move up. A position that
-  lies where it lay, and which a mask leaves out, is counted as assumed, as are cells restored
-  from a state, tokens of a batch that failed, and runs whose tokens cannot be told apart.
+* A sequence *wants* at a position the token that the host's batches gave for it, changed by the
+  host's later calls on sequences (remove, copy, keep, add, divide, clear). A cell *holds* the token
+  whose row was written there last, with the position shifts that runs applied to it and the copies
+  of buffers. A token reads the cells that its mask admits.
+* Keys and values of all layers with equal content are one page, which names these layers and has a
+  cell for each row. If the content of one layer comes to differ, the whole log is followed again
+  with this layer as a page of its own. So each layer is judged, and a fault in several equal layers
+  is reported once. Values hold a token without a position; no position shift changes them.
+* Writing a token is a `use` that writes a cell for the token's first sequence. A further sequence
+  that holds it, for example by a copy, is a `cell` event at its first read.
+* If a cell is read for a sequence and does not hold a token that the sequence wants at that
+  position, a `cell` event has another content than was written (C14, plan). The same event is
+  reported for an overwritten cell whose old content a token wants, at a position between the lowest
+  one that the token reads and its own.
+* A saved state is recognised by its digest, if all of it was known when it was saved: its cells
+  hold their content of that time. If a sequence continues where its state ended, but another
+  sequence was restored from it, it reads cells that no token wrote for it (C01, caller).
+* Positions below the lowest one read are outside of the window, and no sequence wants them. A token
+  may also read what a token of a higher position read, since windows only move up. A position that
+  has not moved and that a mask leaves out is counted as assumed; so are cells restored from a
+  state, tokens of a failed batch, and runs whose tokens cannot be told apart.
 
-Cells of recurrent memory are not seen. What this module does not see: what is wrong
+Cells of recurrent memory are not seen. What this module does not see: the judgement
 (`allocsim.recordings`).
 
-O(cells read + layers x cells of a cache) a run, and O(cells of a cache) for what is asked of whole
-sequences; as often again as layers come apart.
+O(cells read + layers x cells of a cache) a run, and O(cells of a cache) for a call on a whole
+sequence; once more for each layer whose content comes to differ.
 """
 
 import heapq

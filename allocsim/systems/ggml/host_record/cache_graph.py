@@ -1,5 +1,5 @@
-"""What a graph of llama.cpp does with cells of its cache: which it writes, which each token reads,
-and which it turns to another position.
+"""The accesses of a llama.cpp graph to the cells of its cache: which it writes, which each token
+reads, and which it shifts to another position.
 
     for use in CacheGraph(run).uses():
         use.root, use.written, use.read_by(token)
@@ -10,13 +10,13 @@ Contract
   a leaf, and which attention (FLASH_ATTN_EXT, or SOFT_MAX between two MUL_MAT) reads under a mask,
   as keys or as values. A cell is a row of it, numbered through all its streams; of values that lie
   transposed, which SET_ROWS writes element by element, it is a column.
-* Layers that are written into the same cells and read under the same mask, keys and values alike,
-  are one use, which names them. Values of an attention that are not found so are counted
-  (`unfollowed`).
-* Column c of a mask is row c of the view that attention takes. A token reads the finite columns.
-* ROPE over a cache by as many numbers as it has cells turns each cell by its number.
+* Layers whose keys and values are written into the same cells and read under the same mask are one
+  use, which names them. Values of an attention that are in no such use are counted (`unfollowed`).
+* Column c of a mask belongs to row c of the view that attention reads. A token reads the rows of
+  the finite columns.
+* ROPE over a cache with one number for each cell shifts each cell by its number.
 
-What this module does not see: which sequence a token belongs to, and what is wrong (`cache_cells`).
+What this module does not see: the sequence of a token, and the faults (`cache_cells`).
 
 O(nodes + finite columns) a run.
 """

@@ -1,5 +1,5 @@
-"""The sessions of a process that still runs: its log followed as it grows, and what is new in it as
-documents.
+"""The sessions of a process that still runs: its log is followed as it grows, and sessions with
+news become documents.
 
     followed = FollowedSessions("log.jsonl")
     for piece in pieces:
@@ -11,16 +11,16 @@ documents.
 
 Contract
 --------
-* `news` gives each session as it is by now, if something happened in it that is unlike all before:
-  a run of another graph or layout, behind other runs, without another upload; a read of other
-  bytes. A document that was given once is not given again. What is alike only chooses what is
-  looked at: a document holds the whole session up to there, and is judged like any other.
-* `documents` gives what `documents_of` gives of the whole log, in the same order.
-* Facts are kept from piece to piece. A session that gets a buffer which it did not have is followed
-  anew from the birth of its first buffer.
+* `news` yields each session in its current state, if it had an event unlike all earlier ones: a run
+  of another graph or layout, after other runs, or with other uploads left out; a read of other
+  bytes. No document is yielded twice. Likeness only selects the sessions to examine: a document has
+  the whole session so far, and is judged like any other.
+* `documents` returns the same as `documents_of` of the whole log, in the same order.
+* Facts are kept from piece to piece. If a session gets a new buffer, it is followed again from the
+  allocation of its first buffer.
 
-A piece costs what its events cost, and O(runs + tensors of new graphs) for a session that has news.
-What this module does not see: where the log comes from, and what is wrong.
+A piece costs O(its events), and O(runs + tensors of new graphs) for a session that has news.
+What this module does not see: the source of the log, and faults in it.
 """
 
 from collections.abc import Hashable, Iterator

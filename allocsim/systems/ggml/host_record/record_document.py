@@ -1,4 +1,4 @@
-"""What a process did as documents: programs, plans and sessions.
+"""The recorded runs of a process as documents: programs, plans and sessions.
 
     for document in documents_of(read_log("log.jsonl")):
         ...
@@ -6,21 +6,21 @@
 Contract
 --------
 * Each session of runs that share compute memory (`recorded_runs`) is a document of the programs in
-  `record_rows`. An upload that a run lacks is a `skip`; what the host reads is a `host.read`,
-  whether it was flagged or not. A buffer that was given back is a run of its own.
-* What the host reads late is a document of its own: the run, those behind it or the upload that
-  took its bytes, and `read_after`; and
-  so is what it reads or writes without waiting: host and backend are two streams.
-* What several backends of a scheduler do at once is a document of its own (`backend_order`).
-* Blocks of runs that repeat are kept three times: the third finds what the second found, and so all
-  later ones do, since a run depends on the runs before it through the bytes they left alone.
-* `meta.ggml.host` counts uploads and reads that were recorded, names what was assumed, and says
-  which computation of the process each run of the session is, from 1; 0 where a buffer was given
-  back. Where ggml_opt trained, `evaluations` says which of its steps a run is part of, from 1;
-  where a scheduler is pipelined, `copies` which copy of its inputs a run uses; where uploads are
-  left out, `taken` what took the bytes of each.
+  `record_rows`. An upload that a run lacks is a `skip`; a read by the host is a `host.read`,
+  whether the tensor was flagged or not. Freeing a buffer is a run of its own.
+* A late read of the host is a document of its own: the run, the later runs or the upload that took
+  its bytes, and `read_after`. So is a read or write without waiting, in which host and backend are
+  two streams.
+* Concurrent work of a scheduler's backends is a document of its own (`backend_order`).
+* Blocks of runs that repeat are kept three times. The third finds the same bytes as the second, and
+  so do all later ones, since a run depends on earlier runs only through the bytes they left.
+* `meta.ggml.host` counts recorded uploads and reads and names the assumptions. For each run of the
+  session it has the number of the computation in the process, from 1, or 0 for a freed buffer.
+  `evaluations` has the step of ggml_opt that a run is part of, from 1; `copies` the copy of the
+  inputs that a run of a pipelined scheduler uses; `taken` the tensor or upload that took the bytes
+  of each upload left out.
 
-O(runs x nodes). What this module does not see: whether anything is wrong.
+O(runs x nodes). What this module does not see: whether a run has a fault.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

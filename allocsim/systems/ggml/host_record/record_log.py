@@ -1,25 +1,25 @@
-"""The log of the recorder, read: an event a line (`record_events`; `allocsim_record.c` writes
-them).
+"""A reader of the recorder's log, which has an event in each line (`record_events`;
+`allocsim_record.c` writes them).
 
     log = read_log("log.jsonl")
     log.runs, log.touches, log.buffers
 
 Contract
 --------
-* Lines are taken in the order of `n`, as far as no number is missing: two threads may write theirs
-  in the wrong order. A last line that is cut is left out: whoever was killed left all lines before
-  it. Any other line that is no event is a DocumentError with its number.
-* A log that still grows is read piece by piece (`LogReading`), to the same result.
-* A tensor told anew at its address with another op, type or shape is another one; one told with
-  other memory, flags or sources is the same. Its buffer is the one that lies at the address told at
-  the moment its memory was told.
-* So are schedulers, backends and events another one where one was given back before.
-* What a scheduler laid out and gave up by a reset keeps its addresses, of which the next plan knows
-  nothing. Where a later graph has such leafs, and bytes of what was given up are taken while they
-  are needed, all of it lies in memory that was given back before that run; else nothing is said.
-* A tensor's flags are those it had when its memory was given to it: what the planner knew.
+* Lines are taken in the order of `n`, up to the first missing number: two threads may write their
+  lines in the wrong order. An incomplete last line is left out, as a killed process leaves one. Any
+  other line that is no event is a DocumentError with its number.
+* A log that still grows is read piece by piece (`LogReading`), with the same result.
+* A tensor logged again at its address is another tensor if its op, type or shape differs, and the
+  same one if only memory, flags or sources differ. Its buffer is the one that lay at its address
+  when its memory was logged.
+* A scheduler, backend or event at the address of a freed one is likewise another one.
+* Tensors that a scheduler placed before a reset keep their addresses, which the next plan does not
+  respect. If a later graph has such leafs, and their bytes are taken while they are needed, all
+  these tensors count as lying in memory that was freed before that run; otherwise nothing changes.
+* A tensor's flags are those at the time when its memory was placed, as the planner knew them.
 
-O(lines). What this module does not see: what is wrong.
+O(lines). What this module does not see: faults.
 """
 
 import heapq

@@ -2,14 +2,13 @@
 
 Contract
 --------
-* A program is made once for each graph that differs in anything: its rows, what the host reads of
-  it, which of several alike it is. Graphs that are alike are one program. Each buffer of the
-  session is an arena.
-* Leafs bring what they held in the first of the runs that are alike, where that was kept.
-* A buffer that was given back is a program of its own, which writes over its whole arena; an upload
-  into bytes that were read behind it is one, which writes over those.
+* Equal graphs are one program; graphs differ by their rows, by the host's reads of them, or by
+  their `lane`, a number that keeps equal graphs apart. Each buffer of the session is an arena.
+* Leafs have the elements of the first of the equal runs, if the recorder kept them.
+* A freed buffer is a program of its own, which overwrites its whole arena. An upload into bytes
+  that the host reads later is a program that overwrites these bytes.
 
-O(tensors) for each graph that is new. What this module does not see: what follows what.
+O(tensors) for each new graph. What this module does not see: the order of runs.
 """
 
 from collections.abc import Container, Hashable, Iterable, Sequence
@@ -68,7 +67,7 @@ class SessionPrograms:
         return self.parts[key]
 
     def named(self, run: RecordedRun, reads: Iterable[Read]) -> set[Named]:
-        """Return reads of a run as its rows name them."""
+        """Return reads of a run, each root by its name in the run's rows."""
         if id(run.nodes) not in self.references:
             if len(self.references) == MOST_REFERENCES:
                 self.references.clear()
@@ -77,13 +76,13 @@ class SessionPrograms:
         return {(names[root], start, stop) for root, start, stop in reads if root in names}
 
     def generations(self, run: RecordedRun) -> tuple[int, tuple[int, ...]]:
-        """Return which life of its graph a run is of, and which generation each tensor is."""
+        """Return the number of the life of a run's graph, and the generation of each tensor."""
         if id(run.nodes) not in self.numbers:
             self.numbers[id(run.nodes)] = tuple(tensor.tensor.number for tensor in placed(run))
         return run.life, self.numbers[id(run.nodes)]
 
     def rows_of(self, run: RecordedRun) -> dict[str, Any]:
-        """Return the rows of a run; those of runs that are alike are one object."""
+        """Return the rows of a run; equal runs have the same object."""
         dead = frozenset(memory.number for memory in self.memories if memory.dead(run.event))
         like = id(run.leafs), id(run.nodes), dead
         if like not in self.like:
@@ -92,13 +91,13 @@ class SessionPrograms:
         return self.like[like]
 
     def end(self, memory: RecordedBuffer) -> Document:
-        """Return the program in which the bytes of a buffer are given back, and are anybody's."""
+        """Return the program in which a buffer is freed, so that other memory may take its bytes."""
         if memory not in self.parts:
             self.parts[memory] = _given_back(memory, self.memories.index(memory), self.arenas())
         return self.parts[memory]
 
     def upload(self, touch: Touch) -> Document:
-        """Return the program in which the host lays a tensor, and nothing else happens."""
+        """Return the program in which the host uploads a tensor and nothing else happens."""
         memory = touch.memory
         assert memory is not None
         title, at = touch.told.name, touch.told.data + touch.start - memory.base
@@ -108,7 +107,7 @@ class SessionPrograms:
         return self.parts[laid]
 
     def unmade(self, results: tuple[PlacedTensor, ...]) -> Document:
-        """Return the program in which the host takes results that nothing computed."""
+        """Return the program in which the host reads results that no run computed."""
         key = "unmade", *(one.tensor.number for one in results)
         if key not in self.parts:
             self.parts[key] = _unmade(results)
@@ -125,7 +124,7 @@ class SessionPrograms:
         return [m.name if len(self.memories) == 1 else f"{m.name} {k}" for k, m in enumerate(self.memories)]
 
     def name(self, tensor: PlacedTensor) -> str:
-        """Return the name of a tensor in memory of its own: by that memory, not by its name."""
+        """Return the unique name of a tensor in memory of its own; the memory decides it."""
         where = tensor.memory.number if tensor.memory else None, tensor.told.data, tensor.told.nbytes
         if where not in self.names:
             taken = set(self.names.values())
@@ -135,13 +134,13 @@ class SessionPrograms:
 
 
 def _references(run: RecordedRun) -> dict[RecordedTensor, int | str]:
-    """Return how the rows name each tensor."""
+    """Return tensor -> its reference in the rows."""
     leafs = {tensor.tensor: f"L{place}" for place, tensor in enumerate((*run.leafs, *run.outside))}
     return {**leafs, **{tensor.tensor: place for place, tensor in enumerate(run.nodes)}}
 
 
 def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
-    """Return a run as a dump says it (docs/ggml.md)."""
+    """Return a run as the rows of a dump (docs/ggml.md)."""
     names = _references(run)
     outside = set(run.outside)
 

@@ -1,27 +1,27 @@
-"""What each run found in its leafs, and what the host read of it.
+"""The state of the leafs in each run, and the host's reads of each run.
 
     for sharing in shared_memory(log):
         facts = facts_of(log, sharing)
 
 Contract
 --------
-* Runs that share compute memory, directly or through others, are one session; so two contexts with
-  memory of their own are two, whatever their tensors are called. Weights that both read join
-  nothing.
+* Runs that share compute memory, directly or through other runs, are one session. So two contexts
+  with memory of their own are two sessions, whatever the names of their tensors. Weights that both
+  read do not join them.
 * A leaf in compute memory is *left out* of a run if the host did not upload it since its last run,
-  and its bytes are not what was laid there: another tensor of some run, or another upload, took one
-  of them. What a graph writes into the leaf itself (a state) is its own. A leaf that keeps its
-  bytes
-  is as good as uploaded. A leaf in memory that was given back is left out, whatever was written
-  there, and so is one that got its memory in the call that computes.
-* A leaf that no call was ever seen to upload is *assumed* to be uploaded before each run: the host
-  may write by pointer, even what lies there already. But where a call uploaded the leaf that lay
-  there before, a run took its bytes and they are as that run left them, nobody wrote this one.
-* A read is of the last run that had the tensor; of none, if one upload behind that laid all that
-  is read, and it lies there yet. It is *late* if another run, memory given back, or an upload to
-  another tensor took a byte of it in between; it is *hasty* if the run was started without waiting
-  and nobody waited since, but for a read that the same backend does in turn. An upload is hasty in
-  the same way.
+  and another tensor of some run, or another upload, has overwritten one of its bytes. Bytes that a
+  graph writes into the leaf itself (a state) do not count. A leaf that keeps its bytes counts as
+  uploaded. A leaf in freed memory is left out, whatever was written there, and so is a leaf that
+  got its memory in the call that computes.
+* A leaf without any recorded upload is *assumed* to be uploaded before each run, since the host may
+  write through a pointer, even the bytes that lie there already. An exception: a call uploaded the
+  earlier leaf at its place, a run overwrote those bytes, and they are still as the run left them.
+  Then the leaf is unwritten.
+* A read belongs to the last run that had the tensor, or to none if one later upload wrote all bytes
+  that are read and they are still there. It is *late* if another run, freed memory, or an upload to
+  another tensor took one of its bytes in between. It is *hasty* if the run was started without
+  waiting and no call has waited since, unless the same backend does the read in order. An upload
+  can be hasty in the same way.
 
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """
