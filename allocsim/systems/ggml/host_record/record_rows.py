@@ -91,7 +91,7 @@ class SessionPrograms:
         return self.like[like]
 
     def end(self, memory: RecordedBuffer) -> Document:
-        """Return the program in which a buffer is freed, so that other memory may take its bytes."""
+        """Return the program in which a buffer is freed, and its bytes are overwritten."""
         if memory not in self.parts:
             self.parts[memory] = _given_back(memory, self.memories.index(memory), self.arenas())
         return self.parts[memory]
