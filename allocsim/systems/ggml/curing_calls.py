@@ -1,15 +1,15 @@
-"""A cure in ggml's own terms: which public function has to be called where, or which line of ggml
-names a pair that is unsafe.
+"""A cure in ggml's own terms: the public function to call and where, or the line of ggml that lists
+an unsafe pair.
 
     for text in curing_calls(document, outcome.causes): print(text)
 
     cause 1: ggml_set_output(inner), before the graph is allocated
 
-Contract: a text for each cause, in their order, that says of each change of its cure, or of what is
-to be mended where there is none, what makes it, and where no public function does, that none does;
-none for causes that no such change mends.
+Contract: there is a text for each cause, in order, and none for causes that no such change mends.
+For each change of the cure, or without a cure for each part to be mended, the text has the call
+that makes the change, or says that no public function does.
 Calls are those of ggml.h, ggml-alloc.h and ggml-backend.h since ggml 0.9. What this module does not
-see: whether the cure is right (`allocsim.cure`), and in which language the host is written.
+see: whether the cure is right (`allocsim.cure`), and the language of the host.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def curing_calls(document: Document, causes: "Sequence[Cause]") -> list[str]:
-    """Return what cures each cause, in calls of ggml."""
+    """Return the texts that say how to cure the causes by calls of ggml."""
     texts = ((cause.number, "; ".join(_calls(document, cause))) for cause in causes)
     return [f"cause {number}: {text}" for number, text in texts if text]
 
 
 def _calls(document: Document, cause: "Cause") -> Iterator[str]:
-    """Yield what makes each change of a cure, or of what is to be mended where there is none; a pin
+    """Yield the call for each change of a cure, or without a cure for each part to be mended; a pin
     forbids its pairs by itself.
     """
     changes = (cause.change,) if cause.cure is None or cause.turns else cause.cure.changes
@@ -48,9 +48,9 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
 
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
-    """Return the kind of a change, or what is the matter with the part of a record, with `, gone`
-    where the host gave its memory back before the run that lacks an upload, which then would write
-    into what is no more, or before a late look.
+    """Return the kind of a change, or of the fault in a part of a record. It ends in `, gone` if
+    the host freed the memory before the run that lacks an upload, which would then write into freed
+    memory, or before a late read.
     """
     host = host_told(document.meta)
     if change.kind == "unwritten" and host is not None and host.of == NOT_COMPUTED:
@@ -105,7 +105,7 @@ def _wait(change: Change, document: Document) -> str:
 
 
 LAID: Final = frozenset({"lifetime", "slot", "place", "apart", "address", "state", "stale"})
-"""Kinds of change that lay a buffer elsewhere, or longer."""
+"""Kinds of change that move a buffer or make it live longer."""
 
 NONE: Final = "no public function does it: what lays out the graph (ggml-alloc) is to be mended"
 
@@ -113,12 +113,12 @@ MOVED: Final = (
     "what is to last goes into a context of its own (ggml_backend_alloc_ctx_tensors), or each graph gets an "
     "allocator of its own (ggml_gallocr_new)"
 )
-"""What a caller does whose graphs take each other's memory."""
+"""The advice to a caller whose graphs overwrite each other's memory."""
 
 FREED: Final = (
     "(ggml_backend_buffer_free, ggml_backend_sched_reset, or ggml_gallocr_alloc_graph of a graph that needs more)"
 )
-"""What gives memory back."""
+"""The calls that free memory."""
 
 WAITED: Final = "ggml_backend_synchronize(backend), or ggml_backend_sched_synchronize(sched), before"
 
@@ -146,7 +146,7 @@ CALLS: Final[dict[str, Callable[[Change, Document], str]]] = {
         f"ggml_set_output of its operand {change.operand}"
     ),
 }
-"""Kind of change -> what makes it in ggml."""
+"""Kind of change -> the text that says how to make it in ggml."""
 
 
 __all__ = ["curing_calls"]

@@ -1,20 +1,20 @@
-"""Whether causes that are known explain what is wrong with a random graph: it is planned and run
-again without them.
+"""Whether known causes explain the fault of a random graph: it is planned and run again without
+these causes.
 
-Contract: `explained(ws, built, apart, known, arrange)` returns those of the `known` causes that
-this run did without, if nothing is wrong in it: the plan, where it is judged, is surely sound
+Contract: `explained(ws, built, apart, known, arrange)` returns the `known` causes that the new run
+avoided, if that run has no fault: the plan, where it is judged, is surely sound
 (`allocsim.systems.ggml.random_graphs.placed_graph`), and each output has the bytes of a run in
-memory of its own for each tensor. It returns nothing where something is wrong still, or where no
-known cause was met. Two kinds of cause can be left out:
+memory of its own for each tensor. It returns nothing if a fault remains, or if the graph met no
+known cause. Two kinds of cause can be avoided:
 
 * that of a kernel (`kernel_cause`): each result that the plan laid over that source, by such an op,
-  gets memory of its own; everything else lies where it did;
-* `NOT_TOLD`, where that is not enough: the owner of the memory of each OUTPUT view is flagged
-  OUTPUT too before the graph is planned.
+  gets memory of its own; all other tensors keep their places;
+* `NOT_TOLD`, if that is not enough: the owner of the memory of each OUTPUT view is flagged OUTPUT
+  too before the graph is planned.
 
-A second cause shows as a difference that stays, and of several that were met one is told if it is
-enough. A few runs, O(roots^2) in arrays: what only races may stay unseen. What this module does not
-see: causes that are not known yet (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
+A second cause shows as a difference that remains. Of several causes that the graph met, one is
+returned if avoiding it is enough. A few runs, O(roots^2) in arrays: a race may stay hidden. What
+this module does not see: unknown causes (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
 """
 
 import re

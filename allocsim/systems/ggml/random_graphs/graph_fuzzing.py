@@ -4,19 +4,19 @@ Each graph runs in a process that may crash.
 
 Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
 S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
-pinned) and memory of its own for each tensor. Some are run on two backends as well. The same seed
-gives the same finding, but for races. Graphs run `BATCH` in a fork
-(`allocsim.systems.ggml.random_graphs.graph_trials`), which clears most plans by itself; S judges
-the rest as one. Where a graph ends its fork, the rest run in another.
+pinned) and memory of its own for each tensor. Some graphs run on two backends as well. The same
+seed gives the same finding, except for races. `BATCH` graphs run in one fork
+(`allocsim.systems.ggml.random_graphs.graph_trials`), which finds most plans to be sound by itself;
+S judges the others together. If a graph crashes its fork, the remaining ones run in another.
 
-`cause` names what is wrong by the verdict on S, K and D of the planned graph
+`cause` names a fault by the verdict from S, K and D on the planned graph
 (`allocsim.systems.ggml.capture_evidence`): the class, the party, and for a kernel its op and source
-slot; findings of one cause are one. To name a cause costs some 30 graphs, so a cause is named once:
-what it explains (`allocsim.systems.ggml.random_graphs.explained_graphs`) is not looked at again.
+slot. Findings of one cause are joined. Naming a cause costs as much as some 30 graphs, so a cause
+is named once; findings that it explains (`random_graphs.explained_graphs`) are not examined again.
 `minimise` shrinks a finding's recipe while it keeps its kind and cause; `replayed` runs it again
-before it is told; `keep` writes recipe, rows and words as files to start from again.
+before it is reported; `keep` writes recipe, rows and words as files to start from again.
 
-What this module does not see: graphs the generator does not make.
+What this module does not see: graphs that the generator does not make.
 """
 
 import json

@@ -5,17 +5,17 @@ The fuzzer and the fidelity laws use it.
 Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
 Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
-gathers by index, backward kernels, and outputs on roots and on views; and the cases of the kernel
-audit and the forms of all ops (`allocsim.systems.ggml.k_audit.library_cases`, small ones that every
-supported version can build): every op of the in-place list with its optional sources, f32, f16,
-bf16 and quantised types, up to four dimensions, RMS_NORM times weights as one kernel, and products,
-rows and copies of weights of other types than f32. One in three graphs runs on two threads. Seeds
-in a row take turns (`turns`): each graph has one pair of op and source that a planner may take in
-place, or one op, so that any run of as many seeds as there are turns has them all. `none_views`
-adds op-NONE views (`ggml_view_tensor`) of intermediates, which ggml is known to miscount;
-`sound=False` adds uploads that no plan protects.
+gathers by index, backward kernels, and outputs on roots and on views. They also have the cases of
+the kernel audit and the forms of all ops (`allocsim.systems.ggml.k_audit.library_cases`, small ones
+that every supported version can build): every op of the in-place list with its optional sources,
+f32, f16, bf16 and quantised types, up to four dimensions, RMS_NORM times weights as one kernel, and
+products, rows and copies of weights of other types than f32. One in three graphs runs on two
+threads. Consecutive seeds take turns (`turns`): each graph has one pair of op and source that a
+planner may use in place, or one op, so as many consecutive seeds as there are turns have all of
+them. `none_views` adds op-NONE views (`ggml_view_tensor`) of intermediates, which ggml is known to
+miscount; `sound=False` adds uploads that no plan protects.
 
-What is made from other tensors, beside a case's own, is f32 of at most two dimensions. What this
+A tensor made from other tensors, outside of a case, is f32 of at most two dimensions. What this
 module does not see: plans and numbers.
 """
 

@@ -1,18 +1,18 @@
-"""Tasks that plan and run random graphs in a fork: what each did, which plans are left to judge.
+"""Tasks that plan and run random graphs in a fork, and return the plans that remain to be judged.
 
-Contract: `try_all` tries recipes one after the other and writes each `TriedGraph` to a file as soon
-as it is there, so that a graph which ends the fork takes no other with it. A graph is built once,
-run in memory of its own for each tensor, and planned in every way of `WAYS`; its outputs are
-compared byte by byte. A way is run only where that can show something new: not where it places
-every tensor as the way before did, nor where no two roots share a byte. One graph in `SPLIT_EVERY`,
-by its seed, runs on two backends as well.
+Contract: `try_all` tries recipes one after another and writes each `TriedGraph` to a file at once,
+so a graph that crashes the fork loses no earlier result. A graph is built once, run in memory of
+its own for each tensor, and planned in every way of `WAYS`; its outputs are compared byte by byte.
+A way is not run if it places every tensor as the way before did, or if no two roots share a byte,
+since the run could show nothing new. One graph in `SPLIT_EVERY`, by its seed, runs on two backends
+as well.
 
-Where causes are known already, what is wrong is run once more without them
-(`allocsim.systems.ggml.random_graphs.explained_graphs`), which costs a hundredth of naming it. A
-`TriedGraph` has the rows of its plan only where S may find something in it
-(`placed_graph.surely_sound`), or its numbers differ, and no known cause explains that.
+With known causes, a faulty graph is run once more without them
+(`allocsim.systems.ggml.random_graphs.explained_graphs`), at a hundredth of the price of naming the
+cause. A `TriedGraph` has the rows of its plan only if S may find a violation in it
+(`placed_graph.surely_sound`) or its numbers differ, and no known cause explains that.
 
-What this module does not see: what is wrong (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
+What this module does not see: the cause (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
 """
 
 import pickle

@@ -1,14 +1,14 @@
 """Many small planned graphs as one, so that they are judged at once.
 
-Contract: `joined(graphs)` returns the rows of one graph that holds the tensors of all, in order:
-leafs first, then the nodes of each graph after those of the one before. Each graph has a stretch of
-each compute buffer to itself, so that no byte of one is ever another's; names are told apart by the
-graph's number. The planner's rules look at the readers and addresses of a tensor alone, and the
-judge at bytes, so that the joined graph is clean if and only if each graph is, and has the
-violations of all (`test_joined_graphs.py` compares them on sound and planted plans).
+Contract: `joined(graphs)` returns the rows of one graph that has the tensors of all, in order:
+leafs first, then the nodes of each graph after those of the graph before. Each graph has a range of
+each compute buffer to itself, so no two graphs share a byte; the graph's number makes names unique.
+The planner's rules use only the readers and addresses of a tensor, and the judge only bytes. So the
+joined graph is clean if and only if each graph is, and it has the violations of all
+(`test_joined_graphs.py` compares them on sound and planted plans).
 
-Graphs of one library, whose compute buffers are taken for the same by their number. O(tensors).
-What this module does not see: what is wrong with a graph; it is judged again alone.
+The graphs must be of one library; compute buffers of the same number are joined. O(tensors).
+What this module does not see: the fault of a single graph, which is judged again alone.
 """
 
 from collections.abc import Sequence

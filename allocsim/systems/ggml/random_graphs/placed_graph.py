@@ -1,22 +1,23 @@
-"""A planned graph as arrays: what lies where and how long it is needed, and whether that is surely
-sound.
+"""A planned graph as arrays: the places and lifetimes of its tensors, and whether its plan is
+surely sound.
 
 Contract: `placed_graph(library, nodes, leafs)` reads the structs of a planned graph once;
 `surely_sound(graph)` returns True only for a plan in which S finds nothing (`test_placed_graph.py`
-holds it against the judge on sound and planted plans), in 0.1 ms where the judge takes ten times as
-long. False says nothing: such a plan goes to the judge. `shares_bytes` says whether two roots have
+compares it with the judge on sound and planted plans), in 0.1 ms where the judge takes ten times as
+long. False is no answer: such a plan goes to the judge. `shares_bytes` tells whether two roots have
 a byte in common, and `addresses` tells two plans of one graph apart.
 
-Cleared is a plan in which each root that the planner placed lies alone while it is needed: from the
-node that makes it (from the start where none does) to the last node that reads or writes it or a
-view of it (to the end where it is an OUTPUT, or where nobody reads it or a view of it: the planner
-frees what has been read). Two may meet in one node only, which then runs in
-place over a source of its own type, dimensions and address, with an op of the library's list. Not
-cleared, whatever it is: an OUTPUT view of a root that is none and that the planner frees, a view
-that no op makes, an op that writes into a view and reads other bytes of the same root, a leaf that
-the planner places late (a parameter without INPUT), a source that the graph does not hold.
+A plan is surely sound if no other root lies on a root that the planner placed while it is live. A
+root is live from the node that makes it (or from the start) to the last node that reads or writes
+it or a view of it. It is live to the end if it is an OUTPUT, or if no node reads it or a view of
+it, as the planner frees only tensors that were read. Two roots may meet in one node, which then
+runs in place over a source of its own type, dimensions and address, with an op of the library's
+list. The answer is always False with an OUTPUT view of a root that is no OUTPUT and that the
+planner frees, a view that no op makes, an op that writes into a view and reads other bytes of the
+same root, a leaf that the planner places late (a parameter without INPUT), or a source outside of
+the graph.
 
-O(roots^2) in arrays. What this module does not see: numbers, and what a plan was believed to be.
+O(roots^2) in arrays. What this module does not see: numbers, and the belief behind a plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

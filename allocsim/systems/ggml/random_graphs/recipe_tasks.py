@@ -1,10 +1,10 @@
-"""Tasks of a child process on the recipe of a random graph: its rows once planned, its outputs once
-run.
+"""Tasks of a child process on the recipe of a random graph: they return its rows after planning, or
+its outputs after a run.
 
 Contract: every function takes the library first and returns plain data or arrays
 (`allocsim.systems.ggml.access.child`). Each builds its own workspace and frees it.
 
-What this module does not see: judgement. It fetches evidence.
+What this module does not see: verdicts. It returns evidence.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,10 +1,10 @@
 """Random graphs on two backends: planned by ggml's scheduler, split and copied, run, captured.
 
-Contract: `place_split(ws, built, seed)` gives each tensor of a built recipe to one of two backends,
-at random by the seed, views to that of their root, and plans the graph with a scheduler. Neighbours
-stay together more or less often. Leafs in memory of their own stay where they are. `run_split` is
-the task that plans, captures and runs a recipe so and says which outputs differ from a run in
-memory of its own for each tensor; `split_run` does it for a graph that is built and unplanned.
+Contract: `place_split(ws, built, seed)` assigns each tensor of a built recipe to one of two
+backends, at random by the seed, a view to that of its root, and plans the graph with a scheduler.
+How often neighbours stay together varies. Leafs in memory of their own keep their backend.
+`run_split` is the task that plans, captures and runs a recipe so, and returns the outputs that
+differ from a run in memory of its own for each tensor; `split_run` does it for an unplanned graph.
 
 What this module does not see: whether the plan is right (`allocsim.judge`).
 """
