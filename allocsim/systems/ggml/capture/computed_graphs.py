@@ -1,5 +1,5 @@
-"""The graphs that a program computes, seen as it computes them: for programs and bindings that give
-no graph away (xllamacpp, llama.cpp, whisper.cpp, ggml-opt).
+"""The graphs that a program computes, captured when it computes them: for programs and bindings
+that expose no graph (xllamacpp, llama.cpp, whisper.cpp, ggml-opt).
 
     with watch(adopt()) as seen:
         server.handle_completions(...)             # whatever computes graphs
@@ -8,22 +8,21 @@ no graph away (xllamacpp, llama.cpp, whisper.cpp, ggml-opt).
 Contract
 --------
 * Inside `watch`, calls of the library to `HOOKS` (a scheduler or a backend computes a graph) pass
-  through here (`allocsim.systems.ggml.access.call_slots`). Once such a call has returned, the graph
-  is walked (`allocsim.systems.ggml.capture.graph_rows`), addresses as they are then. Calls inside
-  such a call, which compute its splits, are part of it.
-* `seen.graphs` are the rows of the graphs that differ in anything, addresses included; `seen.runs`
-  says which of them each call computed. A graph that is computed again unchanged is one graph. So a
-  plan that is used again for a changed graph is a graph of its own, at the addresses that it really
-  has.
+  through here (`allocsim.systems.ggml.access.call_slots`). When such a call has returned, the graph
+  is walked (`allocsim.systems.ggml.capture.graph_rows`) with its addresses of that moment. Inner
+  calls that compute its splits are part of it.
+* `seen.graphs` has the rows of all different graphs, where addresses count too. `seen.runs` has the
+  graph that each call computed. A graph that is computed again unchanged is one graph; a changed
+  graph on an old plan is a graph of its own, at the addresses that it really has.
 * `session(seen)` is one document: a program and plan for each graph, a run for each call, over one
-  memory. Its `meta.ggml.graphs` holds the rows of each program. Tensors in memory of their own that
-  have one name and size are one buffer in all programs; of one name and other sizes they are
-  several, and the later ones are named apart.
+  memory. Its `meta.ggml.graphs` has the rows of each program. Tensors in memory of their own are
+  one buffer in all programs if they have one name and size; if only the sizes differ they are
+  several buffers, and the later ones are renamed.
 * One watch at a time in a process; a second one is refused.
-* What cannot be walked ends the block with an EngineError; the program itself runs on.
+* A graph that cannot be walked raises EngineError at the end of the block; the program runs on.
 
 O(nodes x sources) a call. What this module does not see: a graph computed by a direct call from
-ctypes of a function that calls no other (see `call_slots`), and where the elements come from.
+ctypes of a function that calls no other (see `call_slots`), and the origin of the elements.
 """
 
 import ctypes
@@ -51,22 +50,22 @@ HOOKS: Final = {
 """Function that computes a graph -> whether its first argument is a scheduler; else a backend."""
 
 MOST_GRAPHS: Final = 256
-"""Different graphs that are kept; more are a mistake."""
+"""The most different graphs that are kept; a program with more is refused."""
 
 _COMPUTE: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @dataclass(slots=True)
 class ComputedGraphs:
-    """What was computed, in order."""
+    """The graphs that were computed, in order."""
 
     graphs: list[Rows] = field(default_factory=list)
     runs: list[int] = field(default_factory=list)
-    """Place among `graphs`, for each call."""
+    """For each call, the index of its graph in `graphs`."""
     hooked: int = 0
-    """Calls in the libraries that pass through here."""
+    """The number of call slots in the libraries that are redirected here."""
     error: EngineError | None = None
-    """Why a graph could not be walked; the later ones are not looked at."""
+    """The reason why a graph could not be walked; later graphs are not walked."""
 
     def add(self, rows: Rows) -> None:
         """Note that a graph was computed."""
@@ -80,10 +79,10 @@ class ComputedGraphs:
 
 @contextmanager
 def watch(library: Library, *, meta: dict[str, Any] | None = None) -> Iterator[ComputedGraphs]:
-    """Give the graphs that the library computes while the block runs.
+    """Yield the graphs that the library computes while the block runs.
 
-    Raises EngineError at its end where one could not be walked, and where another block of this
-    process is still open.
+    Raises EngineError at the block's end if a graph could not be walked, and at its begin if
+    another block of this process is still open.
     """
     if not _ONE_WATCH.acquire(blocking=False):
         raise EngineError("graphs are watched already in this process; end that watch first")
@@ -94,7 +93,7 @@ def watch(library: Library, *, meta: dict[str, Any] | None = None) -> Iterator[C
 
 
 _ONE_WATCH: Final = threading.Lock()
-"""Of two watches that overlap, the one that ends last would put back the hooks of the other."""
+"""Permits one watch: of two that overlap, the last to end would restore the hooks of the other."""
 
 
 def _watched(library: Library, meta: dict[str, Any] | None) -> Iterator[ComputedGraphs]:
@@ -111,11 +110,11 @@ def _watched(library: Library, meta: dict[str, Any] | None) -> Iterator[Computed
 
 
 _KEPT: Final[list[dict[str, Any]]] = []
-"""Hooks of every watch: another thread may still be inside one when its block has ended."""
+"""The hooks of every watch, kept: a thread may still be inside one after its block has ended."""
 
 
 def _parts(library: Library) -> list[Path]:
-    """Return the mapped libraries that may call this one: itself, and those in its folder."""
+    """Return the mapped libraries that may call this library: itself, and those in its folder."""
     beside = [path for path in mapped() if path.parent == library.path.parent]
     return list(dict.fromkeys([library.path, *beside]))
 
@@ -143,14 +142,14 @@ def _hook(library: Library, name: str, seen: ComputedGraphs, meta: dict[str, Any
 
 
 _DEPTH: Final = threading.local()
-"""`calls`: how many of these functions the thread is in."""
+"""`calls`: how many nested calls of these functions the thread is in."""
 
 
 def session(seen: ComputedGraphs, source: str = "capture") -> Document:
-    """Return what was computed as one document; see the module.
+    """Return the computed graphs as one document; see the module.
 
-    Raises EngineError where nothing was, and DocumentError where the graphs do not lie in the same
-    compute buffers.
+    Raises EngineError if no graph was computed, and DocumentError if the graphs do not lie in the
+    same compute buffers.
     """
     if not seen.runs:
         raise EngineError("no graph was computed")
@@ -173,8 +172,8 @@ def session(seen: ComputedGraphs, source: str = "capture") -> Document:
 
 
 def named_apart(graphs: Sequence[Rows]) -> list[Rows]:
-    """Return the rows with tensors in memory of their own renamed where another graph has one of
-    that name and of another size.
+    """Return the rows, with a tensor in memory of its own renamed if an earlier graph has one of
+    that name and another size.
     """
     sizes: dict[str, int] = {}
 

@@ -3,8 +3,8 @@
 Contract
 --------
 * `capture(graph, library)` walks the graph (`allocsim.systems.ggml.capture.graph_rows`) and
-  converts it with the importer of ggml dumps (`allocsim.systems.ggml.dump_document`), the only
-  converter there is; its conventions of time and bytes hold here too.
+  converts it with the importer of ggml dumps (`allocsim.systems.ggml.dump_document`), whose
+  conventions of time and bytes hold here too.
 * The graph must be planned (`ggml_gallocr_alloc_graph` or a scheduler) and its sources unchanged
   since. Nothing is computed or written.
 * In a program of your own: `library = adopt()` finds the libggml that this process already has
@@ -31,10 +31,10 @@ from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.ggml_dump import GRAPH, NONE
 
 NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/]*)\.so[^/]*$")
-"""Files that may have a ggml inside."""
+"""Names of files that may contain a ggml."""
 
 GRAPHS = "graphs"
-"""Key of `meta.ggml` with what the key GRAPH holds, for each program where there are several."""
+"""Key of `meta.ggml` for several programs: a list with the rows of each, as under GRAPH."""
 
 USERS = ("libllama", "libwhisper")
 """Libraries that use a ggml in their folder rather than contain one."""
@@ -63,8 +63,8 @@ def document(rows: Rows, source: str = "capture") -> Document:
 
 
 def graphs_of(document: Document) -> list[Rows]:
-    """Return the rows of each program of a capture; none where it holds none, enough to run it
-    again.
+    """Return the rows of each program of a capture; none if it does not have the rows that are
+    needed to run it again.
     """
     about = document.meta.get("ggml")
     if not isinstance(about, dict):
@@ -93,7 +93,7 @@ def ops_of_nodes(rows: Rows) -> list[int | None]:
 
 
 def mapped() -> list[Path]:
-    """Return the files this process has mapped that may have a ggml inside, in order of address."""
+    """Return the mapped files of this process that may contain a ggml, in order of address."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = dict.fromkeys(
         fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6 and NAMES.search(fields[5])

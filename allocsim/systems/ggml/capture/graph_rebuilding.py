@@ -1,22 +1,22 @@
-"""Rows of a graph as live tensors again: the same types, layouts, parameters and sources, at
-whatever addresses are wanted.
+"""Live tensors rebuilt from the rows of a graph, with the same types, layouts, parameters and
+sources, at any addresses.
 
 Contract
 --------
-* `rebuild(ws, rows, offsets)` makes a tensor for each row, leafs first, in one buffer: root *i*
-  lies `offsets[i]` bytes behind its base, or, where `offsets` does not name it, behind all that is
-  named, apart from everything else. A view lies in its root.
+* `rebuild(ws, rows, offsets)` makes a tensor for each row, leafs first, in one buffer. Root *i*
+  lies `offsets[i]` bytes behind the buffer's base; a root without an offset lies apart, behind all
+  roots with one. A view lies in its root.
 * Rows must come from a graph of the same version of the library, with `op_params`
   (`allocsim.systems.ggml.capture.graph_rows`): op and type are looked up by name, parameters are
   numbers whose meaning belongs to the version.
-* Rows may come from a file, so nothing in them is followed blindly: a tensor that does not fit in
-  its root, and a type or op that the library does not know are refused. An op whose parameters are
-  a pointer to code (`CALLS_BACK`) becomes one that does nothing, without the pointer. What kernels
-  assert of shapes, they assert: call this in a child
-  process (`allocsim.systems.ggml.access.child`).
+* Rows may come from a file, so they are checked: a tensor that does not fit in its root, and a type
+  or op that the library does not know, are refused. An op whose parameters are a pointer to code
+  (`CALLS_BACK`) becomes an op without the pointer that does nothing. A kernel may still fail an
+  assertion about shapes, which aborts: call this in a child process
+  (`allocsim.systems.ggml.access.child`).
 
-What this module does not see: what is in the memory
-(`allocsim.systems.ggml.capture.drawn_elements`), and what is computed.
+What this module does not see: the content of the memory
+(`allocsim.systems.ggml.capture.drawn_elements`), and results.
 """
 
 import ctypes
@@ -34,21 +34,21 @@ from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
 
 CALLS_BACK: Final = frozenset({"MAP_CUSTOM1", "MAP_CUSTOM2", "MAP_CUSTOM3", "CUSTOM"})
-"""Ops whose parameters hold the address of a function; data never runs code."""
+"""Ops whose parameters hold the address of a function, which rows from a file may not bring."""
 
 UNEXECUTED: Final = (NONE, *ROOTS_KEPT)
-"""Ops the executor skips."""
+"""Ops that the executor skips."""
 
 GAP: Final = 256
-"""Bytes between roots that lie apart, and a multiple of every alignment."""
+"""Alignment in bytes of roots that lie apart: a multiple of every alignment of ggml."""
 
 MOST_BYTES: Final = 1 << 32
-"""Bytes that a rebuilt graph may need."""
+"""The most bytes that a rebuilt graph may need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltGraph:
-    """Live tensors of rows: leafs, then nodes."""
+    """The live tensors of rows: leafs, then nodes."""
 
     ws: LibraryWorkspace
     rows: list[dict[str, Any]]
@@ -56,10 +56,10 @@ class RebuiltGraph:
     arrays: list[NDArray[Any]]
     """Their elements, as arrays over ggml's memory in numpy's order of dimensions.
 
-    Types that numpy lacks as bytes.
+    A type that numpy lacks is an array of bytes.
     """
     sources: list[list[int | None]]
-    """Of each, by slot: the place of the tensor."""
+    """For each tensor, the places of its sources by slot."""
     leafs: int
     single: int
     """A graph with room for one node; see `execute`."""
@@ -87,8 +87,8 @@ def skipped(rows: Rows) -> set[int]:
 
 
 def unsplit(rows: Rows) -> Rows:
-    """Return the rows with each reader of a scheduler's copy reading what it is a copy of: the
-    graph as it would run on one backend, copies read by nobody.
+    """Return the rows of the graph as it would run on one backend: each reader of a scheduler's
+    copy reads the original instead, and the copies have no readers.
     """
     leafs = len(rows["leafs"])
     original = {leafs + n: row["src"][0] for n, row in enumerate(rows["nodes"]) if row["op"] == SPLIT_COPY}
@@ -112,7 +112,7 @@ def sources_of(rows: Rows) -> list[list[int | None]]:
 
 
 def roots_of(rows: Rows) -> list[int]:
-    """Return for each tensor, leafs first, the place of the one that owns its memory."""
+    """Return for each tensor, leafs first, the place of the tensor that owns its memory."""
     leafs = len(rows["leafs"])
     everything = (*rows["leafs"], *rows["nodes"])
     return [
@@ -184,7 +184,7 @@ def _fits(nbytes: int, row: Mapping[str, Any], root: Mapping[str, Any], own: boo
 def _places(
     everything: list[dict[str, Any]], roots: list[int], offsets: Mapping[int, int]
 ) -> tuple[dict[int, int], int]:
-    """Return where each root lies, and how many bytes that takes."""
+    """Return the offset of each root, and the size of the buffer, both in bytes."""
     own = [place for place, root in enumerate(roots) if place == root]
     places = {place: offsets[place] for place in own if place in offsets}
     end = max((at + everything[place]["nbytes"] for place, at in places.items()), default=0)

@@ -9,22 +9,22 @@ Contract
   or "L9" for leaf 9; an empty source slot before a full one is None. `off` counts bytes from the
   base of the compute buffer and is None elsewhere; `external` is memory the planner did not place
   (another buffer, or bare data).
-* The compute buffer is the one whose usage is COMPUTE, as gallocr marks its own; `buffers` names it
-  where that is not enough. Of several, `meta.buffers` lists name, size and alignment, and a row's
-  `buffer` says in which its `off` counts.
+* The compute buffer is the buffer with the usage COMPUTE, as gallocr marks its own; `buffers` names
+  it if that is not enough. With several compute buffers, `meta.buffers` lists name, size and
+  alignment, and a row's `buffer` names the one in which its `off` counts.
 * `scheduler` is the `ggml_backend_sched` that planned the graph. It runs a copy of the graph, with
-  a copy of each tensor that goes from one backend to another; that graph is found in the
-  scheduler's memory (`allocsim.systems.ggml.capture.scheduled_graph`), and all its compute buffers
-  are meant. Such a copy is a row of op `SPLIT_COPY`, at the place where its split begins.
-* Steps are positions in the node list. Nothing is written; the graph may be used on.
-* A pointer is checked before it is followed: that its bytes may be read, that counts, ops, types
-  and dimensions are such as ggml has, that a buffer's functions are code. What is no graph, or no
-  longer one, is refused with a line. Freed memory that still looks like a graph is one.
-* `observe` gives the nodes of a scheduler's run where its graph cannot be had; `walk_nodes`
+  a copy of each tensor that goes from one backend to another. That graph is found in the
+  scheduler's memory (`allocsim.systems.ggml.capture.scheduled_graph`), with all its compute
+  buffers. Such a copy is a row of op `SPLIT_COPY`, at the begin of its split.
+* Steps are positions in the node list. Nothing is written; the graph stays usable.
+* A pointer is checked before it is followed: its bytes must be readable, counts, ops, types and
+  dimensions must be ones of ggml, and a buffer's functions must be code. Memory that is no graph,
+  or no longer one, is refused with a line. Freed memory that still looks like a graph is accepted.
+* `observe` yields the nodes of a scheduler's run if its graph is not accessible; `walk_nodes`
   makes rows of them.
 
-O(nodes x sources). What this module does not see: what a plan means (`capture`), and the calls that
-made it.
+O(nodes x sources). What this module does not see: the meaning of a plan (`capture`), and the calls
+that made it.
 """
 
 import ctypes
@@ -43,14 +43,14 @@ from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
 from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
 
 COMPUTE_USAGE: Final = 2
-"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what gallocr marks its buffers with."""
+"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: the usage that gallocr sets on its buffers."""
 
 MAX_TYPE: Final = 63
 MAX_FLAGS: Final = 1 << 8
-"""More types and flags than any version of ggml has."""
+"""A bound on types and flags that no version of ggml reaches."""
 
 MAX_NODES: Final = 1 << 24
-"""Nodes beyond which a pointer is taken for no graph."""
+"""The most nodes of a graph; a pointer with more is refused."""
 
 EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
 """`ggml_backend_sched_eval_callback`: tensor, whether it only asks, user data."""
@@ -89,11 +89,11 @@ def walk_nodes(
 ) -> Rows:  # fmt: skip
     """Return the rows of nodes in execution order, as `observe` saw them, without their graph.
 
-    `copies` has what a scheduler copies: the copy, and what it is a copy of.
+    `copies` has the copies of a scheduler: copy -> original.
 
-    Without `leafs`, these are the sources that are no nodes, in order of first use. That is not
-    always the order in which a planner places them: such rows say what ran and where, and are no
-    evidence of how it was planned.
+    Without `leafs`, the leafs are the sources that are no nodes, in order of first use. A planner
+    may place them in another order, so such rows show what ran and where, and are no evidence of
+    the planner's order.
     """
     if leafs is None:
         leafs = _sources_outside(records(nodes), nodes)
@@ -151,14 +151,14 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
 
 
 def nodes_and_leafs(library: Library, graph: int) -> tuple[list[int], list[int]]:
-    """Return the addresses of nodes and leafs of a graph that is known to be one."""
+    """Return the addresses of nodes and leafs of a graph, without a check of the pointer."""
     head = graph_record(graph)
     nodes = pointers(library.ggml_graph_nodes(graph), library.ggml_graph_n_nodes(graph))
     return nodes, pointers(int(head["leafs"]), int(head["n_leafs"]))
 
 
 def _if_tensor(library: Library, memory: ReadableMemory, address: int) -> str:
-    """Say so if a tensor lies where a graph should."""
+    """Return a text for the error if the pointer leads to a tensor instead of a graph, else ""."""
     if memory.outside([address], TENSOR.itemsize) or _wrong_fields(library, records([address]))[0]:
         return ""
     return "; it looks like a ggml_tensor: the graph that it is part of is needed"
@@ -188,16 +188,16 @@ def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence
 
 
 def _is_buffer(memory: ReadableMemory, address: int) -> bool:
-    """Whether a buffer's first two functions are code; it need not have the first, which frees it,
-    where its memory is another's, as with weights that are mapped from a file.
+    """Return whether a buffer's first two functions are code. The first one, which frees the
+    buffer, may be absent if the buffer does not own its memory, as with weights mapped from a file.
     """
     free, base = pointers(address, 2)
     return (not free or memory.runs(free)) and memory.runs(base)
 
 
 def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which records cannot be tensors: an op, a type, dimensions or flags that ggml does not
-    have.
+    """Return which records cannot be tensors, as ggml does not have their op, type, dimensions or
+    flags.
     """
     wrong = (table["op"] < 0) | (table["op"] >= len(library.ops)) | (table["type"] < 0) | (table["type"] > MAX_TYPE)
     wrong |= (table["ne"] < 0).any(axis=1) | (table["flags"] < 0) | (table["flags"] >= MAX_FLAGS)
@@ -206,12 +206,12 @@ def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
 
 @contextmanager
 def observe(library: Library, scheduler: int) -> Iterator[list[int]]:
-    """Give the list of nodes that a scheduler computes inside the block, in order.
+    """Yield the list of nodes that a scheduler computes inside the block, in order.
 
-    It asks for none of them to be computed alone.
+    The callback asks for no node to be computed alone.
 
-    By `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may set: no graph
-    pointer is needed.
+    It is set by `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may call:
+    no graph pointer is needed.
     """
     seen: list[int] = []
 
@@ -233,12 +233,12 @@ def _sources_outside(table: NDArray[Any], nodes: Sequence[int]) -> list[int]:
 
 
 def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
-    """Roots of views that the graph does not hold, in order of appearance.
+    """Return the roots of views that are not in the graph, in order of appearance.
 
-    They become leafs, whatever op would have made them.
+    They become leafs, whatever op made them.
 
-    An op-NONE view (`ggml_view_tensor`) names its root nowhere else, so that nothing makes ggml
-    visit it.
+    An op-NONE view (`ggml_view_tensor`) does not have its root as a source, so ggml does not visit
+    it.
     """
     known = set(addresses)
     return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
@@ -285,7 +285,7 @@ def _named(names: dict[int, Any], source: int, reader: str) -> Any:
 
 
 def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffers: Sequence[int]) -> list[Rows]:
-    """One row for each tensor, without its references."""
+    """Return a row for each tensor, without its references."""
     ops = {number: bytes(library.ggml_op_name(number)).decode() for number in {*table["op"].tolist()}}
     types = {number: bytes(library.ggml_type_name(number)).decode() for number in {*table["type"].tolist()}}
     base = {buffer: library.ggml_backend_buffer_get_base(buffer) for buffer in buffers}

@@ -1,22 +1,22 @@
 """The graph that a backend scheduler runs, found in the scheduler's memory.
 
 Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
-planned from a graph with these nodes. It holds the same nodes in the same order, and before each
-split, for every tensor that goes from one backend to another, a mark that keeps the original alive
-and the copy. The mark is left out; the copy is a node, and `copies` names its original.
+planned from a graph with these nodes. It has the same nodes in the same order. Before each split it
+has, for every tensor that goes from one backend to another, a copy and a mark that keeps the
+original alive. The mark is left out; the copy is a node, and `copies` names its original.
 
-The scheduler's struct is private and differs between versions; the graph in it is known by its
-content alone: a `ggml_cgraph` whose lists can be read and whose nodes, marks and copies apart, are
-the nodes given.
+The scheduler's struct is private and differs between versions. The graph in it is recognised by its
+content: a `ggml_cgraph` whose lists can be read and whose nodes, without marks and copies, are the
+given ones.
 
-A pipelined scheduler keeps several copies of each tensor, one for each of the runs that may be
-under way at once, and makes them all leafs, so that none is written over. The copy that this run
-makes is a node here and no leaf; those of other runs stay leafs, which the host seems to fill. It
-names what the host fills once more among its leafs, be it a leaf or, as a parameter is, a node;
-here it is one.
+A pipelined scheduler keeps several copies of each tensor, one for each run that may be in flight,
+and makes all of them leafs, so that none is overwritten. The copy that this run makes is a node
+here and no leaf; those of other runs stay leafs, as if the host filled them. The scheduler also
+lists each tensor that the host fills among its leafs a second time, whether it is a leaf or, like a
+parameter, a node; here it is listed once.
 
-O(nodes). What this module does not see: rows (`allocsim.systems.ggml.capture.graph_rows`), and
-which backend a split runs on.
+O(nodes). What this module does not see: rows (`allocsim.systems.ggml.capture.graph_rows`), and the
+backend of a split.
 """
 
 from collections.abc import Sequence
@@ -33,33 +33,33 @@ from allocsim.systems.ggml.access.structs import GRAPH, TENSOR, graph_record, po
 from allocsim.systems.ggml.ggml_dump import NONE
 
 STRUCT_WORDS: Final = 128
-"""Words of a `ggml_backend_sched` in which its graph is looked for; it stands at 43 in 0.26.0."""
+"""Words of a `ggml_backend_sched` that are searched for its graph; in 0.26.0 it is at word 43."""
 
 MOST_COPIES: Final = 64
-"""Marks and copies that a graph may have for each of its nodes; a split has 30 inputs."""
+"""The most marks and copies for each node of a graph; a split has at most 30 inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledGraph:
-    """Tensors by address."""
+    """The tensors of a scheduler's graph, by address."""
 
     word: int
-    """Of the scheduler at which its `ggml_cgraph` stands."""
+    """The word of the scheduler at which its `ggml_cgraph` begins."""
     nodes: list[int]
-    """In order, copies among them, without marks."""
+    """Nodes in order, with copies and without marks."""
     leafs: list[int]
-    """In order, without those that are nodes."""
+    """Leafs in order, without those that are nodes too."""
     copies: dict[int, int]
-    """Copy -> what it is a copy of."""
+    """Copy -> original."""
 
 
 def scheduled_graph(
     library: Library, scheduler: int, nodes: Sequence[int], *, word: int | None = None
 ) -> ScheduledGraph:
-    """Return what a scheduler runs; raise EngineError where it holds no plan of these nodes.
+    """Return the graph of a scheduler; raise EngineError if it has no plan of these nodes.
 
-    `word` is where the graph of another scheduler of this library was found: it is believed, and
-    pointers are followed unchecked. Only for a scheduler that the caller made.
+    `word` is where the graph of another scheduler of this library was found. With it pointers are
+    followed unchecked, so pass it only for a scheduler that the caller made.
     """
     if word is not None:
         known = _graph_at(library, None, scheduler, word, nodes)
@@ -110,6 +110,6 @@ def _graph_at(
 
 
 def _is_mark(library: Library, row: NDArray[Any] | np.void) -> bool:
-    """Whether a tensor is an op-NONE view of its one source."""
+    """Return whether a tensor is an op-NONE view of its one source."""
     sources = row["src"].tolist()
     return int(row["op"]) == library.ops[NONE] and bool(row["view_src"]) and bool(sources[0]) and not any(sources[1:])
