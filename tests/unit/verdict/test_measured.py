@@ -147,7 +147,9 @@ def test_an_origin_at_a_stale_read_is_accounted_for():
 
 
 def test_a_difference_without_an_origin_is_unknown_and_said():
-    (finding,) = judge(evidence(origins=(), diverges=True)).joint
+    verdict = judge(evidence(origins=(), diverges=True))
+    assert (verdict.detectors["D"]["status"], verdict.detectors["D"]["count"]) == ("violations", 1)
+    (finding,) = verdict.joint
     assert (
         finding.text == "the default run differs from the reference, but no op could be found that makes the difference"
     )
