@@ -25,7 +25,7 @@ def test_the_judges_agree_on_documents_of_version_2(first):
 
 def test_the_judges_agree_where_a_change_of_one_place_of_the_plain_one_shows():
     """The first documents of a campaign that told such changes, for which hundreds of others were not enough."""
-    for seed in (3, 5, 16, 36, 108, 144, 257, 336, 524, 655, 736, 1129, 1462):
+    for seed in (3, 5, 16, 36, 108, 115, 144, 257, 336, 524, 651, 655, 736, 1129, 1226, 1462):
         assert agree(seed) == [], f"seed {seed}"
 
 
