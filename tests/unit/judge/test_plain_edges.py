@@ -269,3 +269,27 @@ def test_the_stride_of_a_packed_axis_is_0_said_or_not():
     assert "strides" not in unsaid
     assert compare(tree) == []
     assert plain.judge(plain.read(tree)).clean
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_version_2_brought_is_refused_in_version_1(version):
+    tree = json.loads(dumps(over(EIGHT, EIGHT, (0, 0, "bytes"))))
+    assert tree["version"] == 2
+    tree["version"] = version
+    if version == 2:
+        assert plain.judge(plain.read(tree)).clean
+    else:
+        with pytest.raises(ModelError, match=r'needs "version": 2'):
+            plain.read(tree)
+
+
+@pytest.mark.parametrize(("late", "refused"), [(0, True), (1, False), (2, True)])
+def test_a_late_read_waits_for_a_later_run_that_there_is(late, refused):
+    tree = json.loads(dumps(Document.of(*(Run.of(over(EIGHT, EIGHT, (0, 0)).plans[0]) for _ in range(2)))))
+    tree["version"] = 2
+    tree["session"][0]["read_after"] = late
+    if refused:
+        with pytest.raises(ModelError, match=f"there is no run {late} later than run 0"):
+            plain.read(tree)
+    else:
+        assert compare(tree) == []
