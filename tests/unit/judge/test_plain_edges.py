@@ -13,8 +13,8 @@ from allocsim.errors import ModelError
 from allocsim.judge import plain
 from allocsim.judge.fast import h_races
 from allocsim.judge.plain import document_records, races
-from allocsim.judge.plain.ranges import merged
-from allocsim.model import SAME, Arena, Document, Role, Run
+from allocsim.judge.plain.ranges import HeldRanges, merged
+from allocsim.model import SAME, Arena, Document, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 
 BYTES = (Arena(name="cpu", alignment=1),)
@@ -293,3 +293,24 @@ def test_a_late_read_waits_for_a_later_run_that_there_is(late, refused):
             plain.read(tree)
     else:
         assert compare(tree) == []
+
+
+def test_a_believed_pair_may_have_its_donor_behind_its_recipient():
+    b = ProgramBuilder("p", arenas=BYTES)
+    y, x, z = (b.value(name, b.buffer(name, 8), "u8", (8,)) for name in "yxz")
+    b.op("host.write", (), (x,))
+    b.op("f", (x,), (y,), in_place=[(0, 0)])
+    b.op("f", (y,), (z,), in_place=[(0, 0)])
+    b.op("host.read", (z,), ())
+    program = b.build()
+    problem = Problem.of(program, start=[1, 0, 2], stop=[3, 2, 4], may_share=[[1, 0], [0, 2]])
+    assert judged(Document(programs=(program,), problems=(problem,))) == ()
+
+
+def test_a_range_without_a_byte_holds_nothing():
+    memory = HeldRanges()
+    memory.put(3, 3, "x")
+    assert memory.at(0, 8) == [(0, 8, None)]
+    memory.put(2, 6, "y")
+    memory.put(4, 4, "x")
+    assert memory.at(0, 8) == [(0, 2, None), (2, 6, "y"), (6, 8, None)]
