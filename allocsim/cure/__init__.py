@@ -167,11 +167,11 @@ class CureSearch:
             cheaper = self.best if apart is None or self.best.nbytes <= apart.nbytes else apart
             self.best = replace(cheaper, pin_all_bytes=None if apart is None else apart.pin_all_bytes)
         found = self.best
-        if found is not None and anew is not None:
+        if anew is not None:
             draft, mended, right = anew
             if right and self.planner is not None:
                 found = self._cure(draft, mended, self.planner.name)
-            found = replace(found, planned_anew=right)
+            found = None if found is None else replace(found, planned_anew=right)
         return None if found is None else replace(found, minimal=self._minimal(found), trials=self.trials)
 
     def _amended(self) -> Cure | None:

@@ -191,7 +191,7 @@ def lasting(document: Document) -> list[Bools]:
     for run in document.runs:
         for step in run.skip:
             found[id(run.plan)][run.program.values.buffer[list(run.program.ops[step].results)]] = True
-    return list(found.values())
+    return [found[id(plan)] for plan in document.plans]
 
 
 def programs_under(document: Document) -> list[list[Program]]:
@@ -199,7 +199,7 @@ def programs_under(document: Document) -> list[list[Program]]:
     found: dict[int, dict[int, Program]] = {id(plan): {} for plan in document.plans}
     for run in document.runs:
         found[id(run.plan)][id(run.program)] = run.program
-    return [list(programs.values()) for programs in found.values()]
+    return [list(found[id(plan)].values()) for plan in document.plans]
 
 
 def kin(document: Document, index: int, buffer: int) -> list[tuple[int, int]]:

@@ -16,9 +16,11 @@ from allocsim.cure.changes import Change
 from allocsim.cure.cured import words_of
 from allocsim.cure.defects import key_of
 from allocsim.cure.pairs import positions_of, used_pairs, without_positions
+from allocsim.cure.room import rooms_of
 from allocsim.cure.waits import Ordered, covering
 from allocsim.judge.fast import Violation, check
-from allocsim.model import Arena, Document, Role, Run
+from allocsim.model import Arena, Document, Problem, Role, Run
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
 from allocsim.verdict.causes import causes_of, cure_all
 from allocsim.verdict.evidence import Evidence
@@ -161,6 +163,27 @@ def test_a_planner_that_made_the_plan_makes_the_mended_one_too():
     asked = cure_all(Document.of(placed), planner=find("greedy_by_size"))
     assert asked.placement == "greedy_by_size"
     assert check(asked.document).clean
+
+
+def test_a_planner_that_was_named_cures_where_no_move_and_no_room_apart_does():
+    """The arena has as many bytes as the best placement of all takes: no few slots can move."""
+    b = ProgramBuilder("p", arenas=(Arena(name="cpu", capacity=9),))
+    reads = ((), (0,), (1,), (1, 2), (0,), (0,), (1,), (4,))
+    for number, (nbytes, operands) in enumerate(zip((3, 1, 2, 2, 3, 2, 3, 4), reads, strict=True)):
+        b.op("f" if operands else "host.write", operands, (b.tensor(f"b{number}", "u8", (nbytes,)),))
+    b.op("host.read", (7,), ())
+    made = b.build()
+    wrong = Problem.of(made, start=range(8), stop=(5, 7, 4, 4, 8, 6, 7, 9), own=())
+    document = Document.of(replace(plan_of(made, (0, 7, 3, 5, 4, 0, 0, 0)), problem=wrong))
+    assert cure_all(document) is None
+    found = cure_all(document, planner=find("exact"))
+    assert (found.placement, found.planned_anew, found.nbytes) == ("exact", True, 1)
+    assert check(found.document).clean
+
+
+def test_one_plan_that_stands_twice_in_a_document_has_two_rooms():
+    one = plan(program(LATE), "a=0 b=0")
+    assert len(rooms_of(Document(programs=(one.program,), plans=(one, one)))) == 2
 
 
 def test_a_name_in_a_document_runs_no_code():

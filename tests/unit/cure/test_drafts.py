@@ -8,6 +8,7 @@ import pytest
 from allocsim.allocators import ALLOCATORS
 from allocsim.cure import drafting, few
 from allocsim.cure.changes import Change
+from allocsim.cure.defects import listed
 from allocsim.cure.drafting import Draft, built, over_operands, replan
 from allocsim.cure.mending import edges_of, with_beliefs
 from allocsim.cure.room import Rigour, kin, rooms_of
@@ -127,6 +128,17 @@ def test_only_what_lasts_over_runs_is_in_other_plans():
     assert kin(document, 0, S) == [(0, S), (1, S)]
     assert kin(document, 0, temporary) == [(0, temporary)]
     assert kin(Document.of(Run.of(one), Run.of(between)), 0, S) == [(0, S)]
+
+
+def test_a_buffer_that_lasts_moves_alone_where_the_plans_are_of_no_session():
+    """In a session what it meets gives way, else the other plan would have to follow."""
+    one, other = plan(KEPT, "s=32 x=0 a=64"), plan(KEPT, "s=32 x=128 a=192")
+    document = Document.of(Run.of(one), Run.of(other))
+    for made, slots in ((document, ((0, S), (1, S))), (replace(document, session=None), ((0, S),))):
+        assert few._body(made, 0, S) == slots
+        draft, found = Draft.of(made), [v for v in listed(made).violations if v.plan == 0]
+        assert settle(draft, Change(kind="slot", plan=0, buffer=S), found, Rigour.EVERYBODY, by_wait=False)
+        assert (draft.moved[0] == {S}) == (len(slots) == 1)
 
 
 @pytest.mark.parametrize(("capacity", "fits"), [(256, True), (255, False)])
