@@ -63,7 +63,7 @@ from allocsim.judge.fast.owners import Range
 from allocsim.judge.fast.selector import Selector
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
-from allocsim.model import OWN, SAME, UNPLACED, Bools, Event, Plan, Problem, Program
+from allocsim.model import OWN, UNPLACED, Bools, Event, Plan, Problem, Program
 from allocsim.model.layout import Int64s
 
 PROMISE_KINDS: Final = (
@@ -361,7 +361,7 @@ def _sides(program: Program) -> Int64s:
     home = program.values.buffer.astype(np.int64)
     rows = [
         (home[operand], home[result])
-        for step in np.flatnonzero(program.ops.is_kind(SAME)).tolist()
+        for step in np.flatnonzero(program.same_ops).tolist()
         for operand, result in zip(program.ops[step].operands, program.ops[step].results, strict=True)
         if home[operand] != home[result]
     ]

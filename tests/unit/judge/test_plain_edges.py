@@ -232,7 +232,8 @@ def test_a_value_that_reaches_a_byte_beyond_its_buffer_is_found(kind):
     for operand, result in ((9, 9), (8, 9), (9, 8)):
         sides = [("u8", (count,), 0) for count in (operand, result)]
         if kind != SAME or operand == result:
-            assert judged(laid(*sides, [0, 16], [], kind=kind, nbytes=(8, 8)))
+            found = [v for v in judged(laid(*sides, [0, 16], [], kind=kind, nbytes=(8, 8))) if v.kind == "OutOfBounds"]
+            assert {v.buffer for v in found} == {buffer for buffer, side in enumerate((operand, result)) if side == 9}
 
 
 def test_a_layout_has_as_many_ranges_as_there_may_be_and_no_more(monkeypatch):
@@ -314,3 +315,25 @@ def test_a_range_without_a_byte_holds_nothing():
     memory.put(2, 6, "y")
     memory.put(4, 4, "x")
     assert memory.at(0, 8) == [(0, 2, None), (2, 6, "y"), (6, 8, None)]
+
+
+@pytest.mark.parametrize(("version", "kinds"), [(1, {"LifetimeIgnored"}), (2, set())])
+def test_an_op_called_same_is_of_any_kind_in_version_1(version, kinds):
+    """Nothing says that its sides hold the same, so they may not lie at one address; nor has it as many of either."""
+    ops = [
+        {"kind": "host.write", "results": [0]},
+        {"kind": "same", "operands": [0], "results": [1], "in_place": [[0, 0]]},
+    ]
+    ops += [{"kind": "f", "operands": [1], "results": [2]}, {"kind": "host.read", "operands": [2]}]
+    program = {"buffers": [{"nbytes": 8}] * 3, "ops": ops}
+    program["values"] = [{"buffer": buffer, "dtype": "u8", "shape": [8]} for buffer in range(3)]
+    problem = {"program": 0, "start": [0, 1, 2], "stop": [4, 3, 4], "may_share": []}
+    slots = [{"arena": 0, "offset": offset, "nbytes": 8} for offset in (0, 0, 64)]
+    tree = {"format": "allocsim", "version": version, "programs": [program], "problems": [problem]}
+    tree["plans"] = [{"program": 0, "problem": 0, "slots": slots}]
+    assert {v.kind for v in judged(loads(json.dumps(tree)))} & {"LifetimeIgnored"} == kinds
+    if version == 1:
+        ops[:2] = [{"kind": "host.write", "results": [0, 2]}, {"kind": "same", "operands": [0, 2], "results": [1]}]
+        ops[2:3] = []
+        ops[-1] = {"kind": "host.read", "operands": [1]}
+        judged(loads(json.dumps(tree)))
