@@ -34,9 +34,15 @@ def beside(tmp_path, monkeypatch):
     """Run the command in this process, which imports what lies in the folder of the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    _forget()
     yield allocsim
+    _forget()
+
+
+def _forget():
+    """Forget the modules that tests write."""
     for name in ("plain", "some", "mine"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture

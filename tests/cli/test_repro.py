@@ -333,7 +333,13 @@ def test_a_folder_of_somebody_elses_is_refused_before_any_work(tmp_path, capsys)
 
 
 def test_list_and_show_say_what_must_be_found(capsys, monkeypatch):
-    monkeypatch.setattr("repro.commands.showing.run", lambda *_: small("ggml-1501"))
+    asked = []
+
+    def recorded(scenario, options, *_):
+        asked.append((scenario.name, options.fixed))
+        return small("ggml-1501")
+
+    monkeypatch.setattr("repro.commands.showing.run", recorded)
     assert main(["repro", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["scenarios"]
     assert [(s["name"], s["expected"]) for s in listed if s["runtime"] == "engine"] == [
@@ -346,6 +352,7 @@ def test_list_and_show_say_what_must_be_found(capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "expected: C04, fault of the kernel: " in shown
     assert "expected: C06, fault of the caller: " in shown
+    assert asked == [("ggml-1501+ggml-1501-seed", fixed) for fixed in (True, False)]
     assert "does not exist" in refused(capsys, "repro", "show", "nothing")
 
 
