@@ -3,7 +3,7 @@
 An order is legal if every two ops that touch the same buffer, ops of the host included, keep their
 order; only reads between two writes may change places. At each step the search takes, among the ops
 that may run, an op that adds the fewest bytes: the sizes of buffers that it is the first to touch,
-less the sizes of those that it is the last to touch. Ties go to the op that is first in the list.
+less the sizes of those that it is the last to touch. Ties go to the first in its direction.
 The search runs from the first op to the last, and again from the last op to the first, which puts a
 producer just before its reader, as the other direction cannot.
 

@@ -123,8 +123,8 @@ def unaudited(evidence: Evidence) -> tuple[str, ...]:
 
 def _kinds_in_place(program: Program, plan: Plan) -> set[str]:
     """Return the kinds of ops with a result whose hull the plan lays over that of an operand in
-    another buffer. A mutation does not count, for the program demands it, nor does a `same`, for
-    no kernel runs there.
+    another buffer. A mutation does not count, for the program demands it, nor does a `same`, whose
+    move no kernel can spoil.
     """
     ops, values = program.ops, program.values
     space = np.where(plan.placed, plan.arena, len(program.arenas) + np.arange(len(plan.arena)))
@@ -151,7 +151,7 @@ def _audited(evidence: Evidence) -> str:
 
 def unvouched(evidence: Evidence, report: Report) -> int:
     """Return the number of ops that run in place although no kernel declares it and no audit has
-    found it safe; each op of a program counts once.
+    found it safe; each op of a program counts once if the report lists all of them.
     """
     safe = {row.kind for row in evidence.audit or () if row.measured == "safe"}
     programs = evidence.document.programs

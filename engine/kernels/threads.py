@@ -59,10 +59,7 @@ def _asked() -> Callable[[], int] | None:
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """Return what sets the threads of the libraries that were loaded when the modules were last so many.
-
-    A library that is loaded without a module beside it is not among them: nothing here calls one.
-    """
+    """Return what sets threads of the libraries that were loaded when there were so many modules."""
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - scans the loaded libraries
 
     return ThreadpoolController()

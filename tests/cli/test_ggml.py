@@ -58,10 +58,14 @@ def warm(both, monkeypatch):
         monkeypatch.setattr(module, "open_library", lambda which: nullcontext(live(which)))
 
 
-@pytest.fixture(scope="module", name="measured_once")
-def _measured_once():
-    """The kernels of a library are measured once for the runs of this file: that is most of what a run costs."""
-    measure, kept = library_run.audit, {}
+MEASURED = {}
+"""What was measured of a library, by what was asked."""
+
+
+@pytest.fixture
+def measured_once(monkeypatch):
+    """The kernels of a library are measured once for the tests that ask for this: that is most of what a run costs."""
+    measure, kept = library_run.audit, MEASURED
 
     def audit(child, **asked):
         key = child.which, str(asked)
@@ -69,9 +73,7 @@ def _measured_once():
             kept[key] = measure(child, **asked)
         return kept[key]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library_run, "audit", audit)
-        yield
+    monkeypatch.setattr(library_run, "audit", audit)
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
 def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
     """Return the pairs among `rows`, which are in order of start.
 
-    If there are more than `cap` pairs, it lists any of them.
+    If there are more than `cap` pairs, any `cap` of them are listed.
     """
     start, stop, low, high = (column[rows] for column in columns)
     selected = selector.rectangles(start, stop, low, high, cap)

@@ -33,7 +33,7 @@ Places = Int64s | None
 
 
 class NotKnownError(Exception):
-    """An operand or result is tiled, has more than `MOST` elements, or is no array."""
+    """An operand or result is tiled, not an array, of more than `MOST` elements, or of another count."""
 
 
 def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
@@ -45,7 +45,7 @@ def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
         source: the layout of the operand.
 
     Raises:
-        NotKnownError: of an array. O(elements), or O(rank) where the order of memory is kept.
+        NotKnownError: as its class says; so is one without `dimensions`. O(elements) at most.
     """
     if line.opcode == "bitcast":
         return places

@@ -196,8 +196,8 @@ def _is_buffer(memory: ReadableMemory, address: int) -> bool:
 
 
 def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which records cannot be tensors, as ggml does not have their op, type, dimensions or
-    flags.
+    """Return which records cannot be tensors, as ggml does not have their op, type, dimensions,
+    strides or flags.
     """
     wrong = (table["op"] < 0) | (table["op"] >= len(library.ops)) | (table["type"] < 0) | (table["type"] > MAX_TYPE)
     wrong |= (table["ne"] < 0).any(axis=1) | (table["flags"] < 0) | (table["flags"] >= MAX_FLAGS)
