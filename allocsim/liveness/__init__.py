@@ -140,8 +140,8 @@ class Peak:
 def peak(
     program: "Program | nx.DiGraph", *, counted: Bools | None = None, skip: Iterable[int] = (), least: bool = False
 ) -> Peak | None:
-    """Return the first step with most live bytes (`least`: most of `least_bytes`), with its bytes and
-    its buffers; None for a program without ops.
+    """Return the first step with most live bytes, or with `least` most of `least_bytes`, with its
+    bytes and its buffers; None for a program without ops.
     """
     program = as_program(program)
     live = (least_bytes if least else live_bytes)(program, counted=counted, skip=skip)

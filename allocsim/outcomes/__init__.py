@@ -8,8 +8,9 @@ every command, test and report shows the same outcome: its causes, the violation
 the detectors that ran.
 
 An outcome *passes* if every violation is known, all violations are listed, no kernel is at fault,
-no read of a replay differs without a cause, and the peak is within its limit. A file *cannot be judged* (`status` 2) if it cannot be read, if it
-has no plan (wrong beliefs are reported all the same), or if a required detector did not run.
+no read of a replay differs without a cause, and the peak is within its limit. A file *cannot be
+judged* (`status` 2) if it cannot be read, if it has no plan (wrong beliefs are reported all the
+same), or if a required detector did not run.
 
 A *fingerprint* names a fault by its cause: kind, class and party, and the names and kinds of the
 ops and buffers involved. It contains no index, address, run, size or file, so it stays the same

@@ -59,7 +59,7 @@ def _asked() -> Callable[[], int] | None:
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> Any:
-    """Return what sets threads of the libraries that were loaded when there were so many modules."""
+    """Return what sets threads of the libraries loaded when there were so many modules."""
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - scans the loaded libraries
 
     return ThreadpoolController()

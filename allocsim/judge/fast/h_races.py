@@ -17,8 +17,8 @@ Records. There is one for each (pair of runs, pair of ops, pair of buffers). The
 that stands later in the list of runs, then of ops. `run`, `op`, `step` and `buffer` belong to the
 later op, `other_run`, `other_op` and `other_buffer` to the earlier one. `value` is the first of the
 later op's values (operands, then results) that takes part; `bytes` are all shared bytes, within
-`buffer`. `in_apart` says that both ops touch a common byte of one buffer, also of two runs: so they
-race under every plan. `hazards` lists every hazard found. `schedule` is a legal order within a run in which
+`buffer`. `in_apart`: both ops touch one byte of a buffer, also of two runs, so they race under
+every plan. `hazards` lists every hazard found. `schedule` is a legal order within a run in which
 the later op runs first (`exchanged`); records have it until `SCHEDULE_LIMIT` ops are named in all.
 
 If there is no `Race`, every read finds the same tags in every legal order of the ops as in the

@@ -195,7 +195,7 @@ def differ(one: Tag | None, other: Tag | None) -> bool:
 
 
 def held(replay: Replay, run: RunOnTrial, buffer: int, step: int) -> list[Row]:
-    """Return the tags of the live bits of a buffer at a step, old and new where it rewrites them."""
+    """Return the tags of a buffer's live bits at a step, old and new where it rewrites them."""
     live = [row for row in run.live.stretches[buffer] if row[0] <= step < row[1]]
     if not live:
         return []

@@ -33,7 +33,7 @@ Places = Int64s | None
 
 
 class NotKnownError(Exception):
-    """An operand or result is tiled, not an array, of more than `MOST` elements, or of another count."""
+    """An operand or result is tiled, no array, of more than `MOST` elements, or of other size."""
 
 
 def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:

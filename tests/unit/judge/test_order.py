@@ -303,7 +303,7 @@ def test_large_inputs_are_compiled_and_small_ones_are_not(monkeypatch):
     t.op("b", reads="x")
     t.races()
     assert not asked
-    monkeypatch.setattr(selector, "modules", {"numba": None})
+    monkeypatch.setattr(selector, "modules", {"numba": late})
     t.races()
     assert len(asked) == 2
     monkeypatch.setattr(selector, "modules", {})
