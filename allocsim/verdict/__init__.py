@@ -1,9 +1,9 @@
-"""The verdict: what went wrong, whose fault it is, who took whose bytes, and the cure.
+"""The verdict: each mistake, the party at fault, which op overwrote which bytes, and the cure.
 
     verdict = judge(evidence)
 
-`judging` has the way from evidence to a verdict. Names are imported when they are first used: a
-document in which nothing is wrong needs none of it.
+The module `judging` makes a verdict from evidence. Each name of this package is imported at its
+first use, because `check` of a document without violations makes no verdict.
 """
 
 import lazy_loader

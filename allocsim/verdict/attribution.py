@@ -1,11 +1,10 @@
-"""Each violation by itself with what it comes of: class and party of the most important cause that
-explains it.
+"""The charge of each violation: class and party of the most important cause that explains it.
 
-A verdict joins violations to causes; who compares documents, files reports or keeps a list of known
-faults needs the charge of each record.
+A verdict groups violations by cause. A comparison of two documents, a report in a file and a
+baseline of known violations need the class and the party of each violation by itself.
 
-What this module does not see: kernels and differential runs; charges here are those of S, H and L
-alone.
+What this module does not see: kernels and differential runs; only what S, H and L find is charged
+here.
 """
 
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from allocsim.verdict.records import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """Why a violation came about; `class_` and `fault` as in a verdict, None if unexplained."""
+    """One violation and the most important cause that explains it; None if no cause does."""
 
     violation: Violation
     cause: Cause | None
@@ -38,19 +37,20 @@ class Charge:
 
     @property
     def evidence(self) -> str:
-        """The row that names the cause, in words."""
+        """The evidence column of the row of `NAMES` that named the cause; "" without a cause."""
         return "" if self.cause is None else self.cause.evidence
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
-        """Kind, class and party: alike in violations that are one fault in two places."""
+        """Kind, class and party: equal for two violations that are one fault in two places."""
         return self.violation.kind, self.class_, self.fault
 
 
 def charges(document: Document, report: Report | None = None) -> tuple[Report, tuple[Charge, ...]]:
-    """Judge a document, unless its `report` is given; return it and the charge of each violation.
+    """Return the report of a document and the charge of each violation that this report lists.
 
-    A report that does not list all is charged by one that does. As the checks, plus O(violations).
+    The document is judged unless `report` is given. If `report` was cut off at its limit, the
+    causes are found in a second report, which has that limit for each kind of violation.
     """
     judged = told(listed(document), document) if report is None else report
     whole = judged if judged.count <= len(judged.violations) else told(listed(document), document)
@@ -58,15 +58,15 @@ def charges(document: Document, report: Report | None = None) -> tuple[Report, t
 
 
 def charged(causes: Iterable[Cause], violations: Iterable[Violation]) -> tuple[Charge, ...]:
-    """Return the charge of each violation, of causes that are known."""
+    """Return the charge of each violation, given the causes."""
     found = causes_by_violation(causes)
     return tuple(Charge(violation=v, cause=found.get(key_of(v))) for v in violations)
 
 
 def leading(document: Document) -> Charge | None:
-    """Return the violation at the first place of the cause that a verdict would name first.
+    """Return a violation of the most important cause, the one at its first place if listed.
 
-    The answer is None for a clean document.
+    Return None for a document without causes.
     """
     report = told(listed(document), document)
     found = causes_of(document, report)

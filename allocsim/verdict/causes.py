@@ -1,15 +1,15 @@
-"""Causes, most important first: what is wrong, whose fault it is, what it explains, what cures it.
+"""The causes of a document, most important first, and the search for their cures.
 
 A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure
-(`allocsim.cure`). Violations of one mend are one cause, however many there are, and so are mends of
-one instruction in several turns of a loop or ways through the program (`turns`).
+(`allocsim.cure`). All violations that one mend explains are one cause. The mends of one instruction
+in several turns of a loop, or on several ways through the program, are one cause too (`turns`).
 
-Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then the
-most places; then what strikes first.
+Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then causes
+that a run shows before wrong beliefs alone; then the earliest run and step; then the most places.
 
-Complexity: the checks once; a cure takes a few more, of which `STEPS` are counted for that of all
-causes. Cures of single causes are sought, the most important first, until `WORK` is spent; a cause
-whose cure was not sought to the end says so (`sought`).
+Complexity: the checks once, and a few more for a cure. The cure of all causes takes at most `STEPS`
+steps. Then the cures of single causes are searched, the most important first, until `WORK` steps
+are spent; `Cause.sought` is False for a cause whose search did not end.
 
 What this module does not see: files and the terminal.
 """
@@ -36,10 +36,10 @@ from allocsim.verdict.saying import cause_of
 from allocsim.verdict.turns import by_turns
 
 WORK: Final = 190_000
-"""Steps (`allocsim.cure.effort`) for questions of the dossier, for the cure of all causes, and
-then, with what is left, for those of single ones.
+"""Steps (`allocsim.cure.effort`) for the questions of the dossier, then for the cure of all causes,
+then for the cures of single causes.
 
-The others are cured only together.
+A cause for whose own cure no step is left is cured only together with the others.
 """
 
 
@@ -47,10 +47,10 @@ def causes_of(document: Document, report: Report | None = None, *, cures: bool =
     """Return the causes of all that S, H and L find in a document, most important first.
 
     Args:
-        document: what is judged.
-        report: what the judge says of it, where that is known; one of each kind's limit
-            (`of_each_kind`) is best.
-        cures: whether the cure of each is sought too.
+        document: the document that is judged.
+        report: the judge's report on this document, if there is one already; best with the limit
+            for each kind of violation (`of_each_kind`).
+        cures: whether to search for the cure of each cause too.
     """
     dossier = Dossier(Evidence(document=document), report)
     found = found_in(dossier)
@@ -97,7 +97,7 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
 
 
 def causes_by_violation(causes: Iterable[Cause]) -> dict[Key, Cause]:
-    """Return the cause that each violation is filed under: of several, the most important one."""
+    """Return, by the key of a violation, the most important cause that explains it."""
     found: dict[Key, Cause] = {}
     for cause in causes:
         for v in cause.violations:
@@ -106,7 +106,7 @@ def causes_by_violation(causes: Iterable[Cause]) -> dict[Key, Cause]:
 
 
 def _place_of(dossier: Dossier, mend: Change) -> tuple[object, ...]:
-    """Return what tells mends of equal weight apart, whatever the numbers of buffers and values."""
+    """Return a sort key for mends of equal importance; it does not depend on numbering."""
     program = program_of(mend, dossier.document)
     order = ranks(program) if mend.plan is None else dossier.ranks(mend.plan)
     homes = [None if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
@@ -115,12 +115,12 @@ def _place_of(dossier: Dossier, mend: Change) -> tuple[object, ...]:
 
 
 def _none_first(index: int | None) -> int:
-    """Return what orders indices, with none before all of them."""
+    """Return a sort key for an index; None comes before every index."""
     return -1 if index is None else index
 
 
 def charges_in(causes: Iterable[Cause]) -> Charges:
-    """Return what curing some causes asks for."""
+    """Return the changes of these causes, each with the violations that it is to remove."""
     found: dict[Change, tuple[Violation, ...]] = {}
     for cause in causes:
         for turn in cause.turns or (cause,):
@@ -131,10 +131,10 @@ def charges_in(causes: Iterable[Cause]) -> Charges:
 def with_cures(
     dossier: Dossier, causes: Sequence[Cause], work: int | None = None
 ) -> tuple[tuple[Cause, ...], Cure | None]:
-    """Return the causes each with its cure, and the cure of all that can be cured together.
+    """Return the causes, each with its own cure, and one cure of all curable causes.
 
-    Where no cure of all is found, it is sought for those that have one each; `work` as `WORK`,
-    which it is unless another is given.
+    If no cure of all curable causes is found, a cure is searched for those causes that have a cure
+    of their own. `work` is a number of steps, by default `WORK`.
     """
     curable = _curable(causes)
     work = WORK if work is None else work
@@ -160,7 +160,7 @@ def with_cures(
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
-    """Return the cure of all curable causes of a document, planned anew by any planner given."""
+    """Return the cure of all curable causes of a document; `planner`, if given, plans it anew."""
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
     return _search(dossier, _curable(causes), _sharing(causes), planner=planner).found()
@@ -182,7 +182,10 @@ def _sharing(causes: Iterable[Cause]) -> Mapping[Key, Sequence[Cause]]:
 def _search(
     dossier: Dossier, chosen: Sequence[Cause], sharing: Mapping[Key, Sequence[Cause]], **more: Any
 ) -> CureSearch:
-    """Return the search for a cure of some causes: what others explain as well may stay."""
+    """Return the search for a cure of the chosen causes.
+
+    A violation that a cause not chosen explains as well need not vanish.
+    """
     taken = {id(cause) for cause in chosen}
     near = {id(one): one for cause in chosen for v in cause.violations for one in sharing[key_of(v)]}
     return CureSearch(

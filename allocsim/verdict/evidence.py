@@ -1,15 +1,15 @@
-"""What the detectors found, as plain data that a verdict can be recomputed from.
+"""Evidence: the document and what the detectors measured, from which a verdict is recomputed.
 
-S and L need only the document and are run again by whoever judges. K, D and P need kernels to
-execute; what they measured is kept as rows here. `Evidence` joins them; `save` and `load` keep it
-in a folder of two files, `session.json` (the native document) and `evidence.json`, so that another
-process, or another person, can reach the verdict without the engine.
+S, L and H need only the document, so their results are not saved: they run again for each verdict.
+K, D and P execute kernels; their results are saved here as rows. `Evidence` joins both; `save` and
+`load` use a folder of two files, `session.json` (the native document) and `evidence.json`. Another
+process, or another person, gets the same verdict from this folder without the engine.
 
 Conventions: steps, operand and result positions, values and runs are indices into the document's
-tables; errors are relative to the largest magnitude of the reference tensor. None where a detector
-did not run is a statement and never means clean.
+tables; errors are relative to the largest magnitude of the reference tensor. None means that a
+detector did not run, never that it found nothing.
 
-What this module does not see: how anything was measured, and which scenario it came from.
+What this module does not see: how the rows were measured, and from which scenario they came.
 """
 
 from pathlib import Path
@@ -35,76 +35,76 @@ Difference = Annotated[int, msgspec.Meta(ge=-LIMIT, le=LIMIT)]
 
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """K: one kernel run apart, and with its arrays as `layout` says."""
+    """K: one kernel run with all arrays apart, and run again with its arrays as `layout` says."""
 
     kind: str
     operand: Count
-    """Source slot of the operand.
+    """The source slot of the operand.
 
-    Its position, where the op's `meta.slots` does not say otherwise (`allocsim.programs.slots`).
+    That is its position, unless the op's `meta.slots` says otherwise (`allocsim.programs.slots`).
     """
     result: Count
     layout: Literal["over", "duplicate"] = "over"
-    """The result exactly over the operand.
+    """`over`: the result lies exactly over the operand. `duplicate`: the result lies apart.
 
-    Or apart, and the operand given for every other that is laid out alike, or overlapping it.
+    With `duplicate`, each operand of the same layout is this operand too, or overlaps it.
     """
     declared: bool
-    """Whether the kernel's author promises that this alias is safe; `duplicate` all must bear."""
+    """Whether the kernel's author declares this alias safe; every kernel must bear `duplicate`."""
     measured: Literal["safe", "unsafe"]
     max_error: float | None
-    """Largest relative difference of the runs; 0 where bits agree, None where one left NaN."""
+    """Largest relative difference of the two runs; 0 if bits agree, None if one result has NaN."""
     cases: Count
     """Shapes, dtypes and draws tried."""
     steps: tuple[Count, ...] | None = None
     """The ops of the program that were measured, with their own types, shapes and parameters.
 
-    None: whatever ops of this kind there are.
+    None: the row holds for every op of this kind.
     """
     program: Count | None = None
-    """The program of these ops, where there are several; None: `steps` are of any."""
+    """The program that has these ops; None: the row holds for every program."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] | None = None
-    """The fewest threads at which it is unsafe, where that is more than one: a race."""
+    """The fewest threads at which the kernel is unsafe; None if one thread is enough."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """D: a place where the planned run leaves the reference, every earlier difference healed.
+    """D: a place where the planned run departs from the reference run; every earlier difference was
+    replaced with the reference's bytes.
 
-    `operand`: the op read bytes that differ although they were right when they were written:
-    something took them in between. `result`: the op read the same bytes as the reference and wrote
-    other ones: the kernel did it.
+    `operand`: the bytes that the op read were right when written, and were overwritten before this
+    read. `result`: the op read the same bytes as in the reference run, and wrote other bytes.
     """
 
     run: Count
     op: Count
     what: Literal["operand", "result"]
     position: Count
-    """Of the operand or result within the op."""
+    """Position of the operand or result in the op."""
     value: Count
     max_error: float | None
-    """Relative to the largest magnitude of the reference; None where one is not finite."""
+    """Relative to the largest magnitude of the reference; None if a number is not finite."""
     ulp: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Largest distance of two elements in units in the last place; None: not measured."""
     nature: Literal["rounding", "corruption"] | None = None
-    """What it is by the program's run in float64; None where there was none."""
+    """Whether rounding explains the difference, by a run in float64; None without such a run."""
 
 
 class CureRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest change of the belief found to bring the reference result back."""
+    """The smallest change of the belief with which a run gave the reference result again."""
 
     elements: tuple[str, ...]
-    """In words, one a change."""
+    """The changes in words, one string for each."""
     nbytes: Difference
     """Growth of the plan's peak, in bytes; negative where it shrank."""
     pin_all_bytes: Difference | None
-    """The same for pinning everything."""
+    """Growth of the peak with everything pinned, in bytes."""
     minimal: bool
-    """Whether leaving out any one element was tried and brought the fault back."""
+    """Whether each element was left out once, and each time the fault came back."""
     trials: Count
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The changes, by the name that a cure found here has for them (`allocsim.cure.Cure`)."""
+        """The same as `elements`; `allocsim.cure.Cure` has this name for them."""
         return self.elements
 
 
@@ -112,7 +112,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a verdict is made from."""
 
     document: Document
-    """The session that was run, with the plan and the belief it came from."""
+    """The session that was run, with its plans and the beliefs that they were made from."""
     audit: tuple[KernelRow, ...] | None = None
     """K, for the kernels this program uses; None: not run."""
     origins: tuple[Origin, ...] | None = None
@@ -153,7 +153,7 @@ def save(evidence: Evidence, folder: Path) -> None:
 
 
 def load(folder: Path) -> Evidence:
-    """Read evidence back; raise DocumentError with the file and the place of what is wrong."""
+    """Read evidence from a folder; raise DocumentError with the file and the wrong place in it."""
     path, session = current(folder, EVIDENCE_FILE), current(folder, SESSION_FILE)
     if not session.exists():
         raise DocumentError(

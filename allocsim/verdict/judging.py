@@ -1,21 +1,21 @@
-"""One record for a run of the suite: what went wrong, whose fault it is, who took whose bytes, and
-the cure.
+"""From evidence to a verdict: its causes, the party at fault for each, and the cure.
 
-A verdict is a pure function of `Evidence`. S, L and H are run anew on its document; K, D and P come
-as measured rows. What is wrong is charged by counterfactual: each violation to the smallest mend
-that makes it vanish, in an order in which the first broken promise is charged
-(`allocsim.verdict.charging`). A mend with all it explains is a *cause*; the table `NAMES` gives it
-a root-cause class (C01 to C15) and the party at fault (plan, kernel, caller, schedule). Most
-important first: the cause of the first wrong number where D ran, else of the most bytes read wrong.
+A verdict is a pure function of `Evidence`. The checks S, L and H are run again on its document; the
+results of K, D and P come as measured rows. Each violation is charged by counterfactual: to the
+smallest mend that makes it vanish. Where several mends do, the order in
+`allocsim.verdict.charging` decides. A mend with all violations that it explains is a *cause*. The
+table `NAMES` gives each cause a class (C01 to C15) and the party at fault (plan, kernel, caller,
+schedule). The first cause is that of the first wrong number where D ran, else the one with the most
+bytes read wrong.
 
-Invariants: nothing looks at a name, at which scenario ran, or at how anything is numbered; renaming
-everything and permuting indices leaves causes and cures unchanged. More evidence never finds less:
-what a set of detectors names, each larger set names as well; only what was unknown may get a name.
-A difference that D sees and no cause explains is reported as unexplained, never guessed.
+Invariants: a verdict does not depend on names, on the scenario or on numbering; renaming everything
+and permuting indices leaves causes and cures unchanged. Another detector never removes a cause: it
+adds causes, or gives a class to a cause that was unknown. A difference that D sees and no cause
+explains is reported as unknown.
 
 Complexity: that of the checks, plus O(violations + ops), and a few checks for cures.
 
-What this module does not see: how K, D, P and a measured cure came about.
+What this module does not see: how K, D, P and a measured cure were obtained.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,16 @@ from allocsim.verdict.records import Cause, Verdict
 from allocsim.verdict.report_facts import BELIEF_KINDS, counts_of, streams
 
 PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
-"""Kinds of mend whose violations are of a plan: it is not legal, whoever is at fault."""
+"""Kinds of mend whose violations make the plan illegal, whichever party is at fault."""
 
 OVER_RUNS: Final = frozenset({"upload", "state"})
-"""Kinds of mend whose late reads come of what one run leaves for another."""
+"""Kinds of mend for late reads of bytes that an earlier run should have left in memory."""
 
 
 def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed) -> Verdict:
-    """Return the verdict for this evidence; without `cures`, none is sought.
+    """Return the verdict for this evidence; with `cures` False, no cure is searched for.
 
-    `judged` is the judge with the rules by which it is asked, by default the usual ones.
+    `judged` judges each document that is tried; the default is the judge with its usual rules.
     """
     dossier = Dossier(evidence, judged=judged)
     causes = found_in(dossier)
@@ -50,7 +50,7 @@ def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed
 
 
 def verdict_of(dossier: Dossier, causes: tuple[Cause, ...], cure: Cure | None = None) -> Verdict:
-    """Return the verdict on the causes found, with the cure of all curable together."""
+    """Return the verdict on these causes; `cure` is the one cure of all curable causes."""
     joint = _joined(causes)
     said = dossier.evidence.cure or cure
     return Verdict(
@@ -67,7 +67,7 @@ def verdict_of(dossier: Dossier, causes: tuple[Cause, ...], cure: Cure | None = 
 
 
 def _joined(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """Return the first cause of each class and party, with the places of all of them."""
+    """Return the first cause of each class and party, with the places of all its causes."""
     joined: dict[tuple[str, str], list[Cause]] = {}
     for cause in causes:
         joined.setdefault((cause.class_, cause.party), []).append(cause)
@@ -75,7 +75,7 @@ def _joined(causes: Sequence[Cause]) -> tuple[Cause, ...]:
 
 
 def _places(causes: Sequence[Cause]) -> int:
-    """Return how many places some causes explain together, each counted once."""
+    """Return the number of places that these causes explain, each place counted once."""
     listed = {id(v) for cause in causes for v in cause.violations}
     return len(listed) + sum(cause.places - len(cause.violations) for cause in causes)
 
@@ -146,8 +146,8 @@ def _clauses(
 
 
 def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
-    """Say whether the plan is legal: in one run, over the session, and in the orders that streams
-    allow; a program's own faults are no fault of it.
+    """Say whether the plan is legal in one run, over the session, and in every order that the
+    streams allow. Faults of the program itself do not count.
     """
     ops = max((len(run.program.ops) for run in dossier.runs), default=0)
     placed = [
@@ -173,7 +173,7 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
 
 
 def _priced(said: CureRecord | Cure) -> str:
-    """Return a cure with its price: bytes, and pairs of ops that can no longer run at once."""
+    """Return a cure in words with its price: bytes, and pairs of ops that no longer overlap."""
     lost = said.overlap if isinstance(said, Cure) else 0
     overlap = f", {lost} pair{'s'[: lost != 1]} of ops can no longer overlap" if lost else ""
     return f"{'; '.join(said.words)}, {in_growth(said.nbytes)}{overlap}"

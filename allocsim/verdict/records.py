@@ -1,14 +1,13 @@
-"""What a verdict is made of: witnesses, causes, causes joined by class and party, and the verdict
-itself.
+"""The records of a verdict: witnesses, causes, joint faults, and the verdict itself.
 
-A *cause* is one wrong thing with all that it explains: the smallest mend that makes its violations
-vanish and adds none. A violation that either of two causes would bring about by itself is listed
-under both. A *joint fault* is the most important cause of one class and party, with the places of
-all.
+A *cause* is one defect with all violations that it explains: the smallest mend that makes them
+vanish and adds none. If each of two causes alone would bring a violation about, it is listed under
+both. A *joint fault* is the most important cause of one class and party; its `places` count the
+places of all causes of that class and party.
 
 Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are
-half-open ranges within the buffer, `address` the offset of its slot in its arena. `as_json` gives
-the objects of the command line's `--json`.
+half-open ranges within the buffer, `address` is the offset of its slot in its arena. `as_json`
+returns the objects that `--json` prints on the command line.
 
 What this module does not see: evidence, and how a cause was found.
 """
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.judge.fast import Report, Violation
 
-if TYPE_CHECKING:  # a clean document needs no cure: `check` of one is not to wait for it
+if TYPE_CHECKING:  # `check` of a clean document needs no cure, and must not wait for its import
     from allocsim.cure import Cure
     from allocsim.cure.changes import Change
 
@@ -45,7 +44,7 @@ CLASSES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """One party to a fault: an op of a run and the bytes concerned."""
+    """A victim, writer or reader of a fault: an op of a run, and the bytes concerned."""
 
     run: int | None = None
     op: int | None = None
@@ -62,7 +61,7 @@ class Witness:
 
     @property
     def called(self) -> str | None:
-        """The name of its op, or its kind where it has none."""
+        """The name of the op, or the kind of an op without a name."""
         return self.op_name or self.kind
 
     def __str__(self) -> str:
@@ -74,7 +73,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstPlace:
-    """Where a cause strikes first; None where an index does not apply."""
+    """The first place of a cause; None for an index that does not apply."""
 
     run: int | None = None
     step: int | None = None
@@ -86,52 +85,52 @@ class FirstPlace:
 
     @classmethod
     def of(cls, found: Any, step: int | None) -> "FirstPlace":
-        """Return the place of a violation or an incident, at a step."""
+        """Return the place of `found`, a violation or an incident, with this step."""
         return cls(run=found.run, step=step, op=found.op, value=found.value, buffer=found.buffer, bytes=found.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One wrong thing, and all that it explains."""
+    """One defect, and all violations that it explains."""
 
     number: int = 0
-    """Its place among the causes, most important first, from 1: the one number by which command
-    line, page, pictures, SARIF, JUnit and tests name it.
+    """Its place among the causes, from 1, the most important first. Command line, page, pictures,
+    SARIF, JUnit and tests all call the cause by this number.
     """
     class_: str
     party: str
     """`plan`, `kernel`, `caller`, `schedule`, or `unknown` where the evidence does not suffice."""
     evidence: str
-    """The row of the table that names it, in words."""
+    """The evidence column of the row of `NAMES` that named the cause."""
     text: str
-    """The evidence, and what happened at the place that tells most."""
+    """The evidence, and what happened at the most telling place, in words."""
     places: int
-    """Violations and measured places that it explains."""
+    """The number of violations and measured places that it explains."""
     first: FirstPlace
     mend: str
     """The smallest mend, in words."""
     change: "Change" = field(repr=False)
-    """The same as data."""
+    """The smallest mend, as data."""
     violations: tuple[Violation, ...] = field(repr=False, default=())
-    """Those it explains, in the report's order."""
+    """The violations that it explains, in the report's order."""
     wrong_bytes: int = 0
-    """Bytes read wrong, over all its places."""
+    """The number of bytes read wrong, over all its places."""
     victim: Witness | None = None
-    """The value that lost its bytes, or the operand a kernel destroyed."""
+    """The value whose bytes were overwritten, or the operand that a kernel destroyed."""
     writer: Witness | None = None
     reader: Witness | None = None
     belief: str | None = None
     """The belief that failed, in words."""
     cure: "Cure | None" = field(repr=False, default=None)
-    """Of this cause alone; None where none was asked for, or no change here mends it."""
+    """The cure of this cause alone; None if no cure was asked for, or none was found."""
     sought: bool = True
-    """Whether its own cure was sought to the end, where cures were: steps are limited."""
+    """False if the steps were spent before the search for its own cure ended."""
     turns: "tuple[Cause, ...]" = field(repr=False, default=())
-    """Where it is one fault in several turns or on several ways: the cause of each, in time."""
+    """If one fault is in several turns of a loop, or ways: the cause of each, in order of time."""
     asked: bool = True
-    """Whether it was asked of every place which of several reasons spoils it.
+    """Whether every place with several possible causes was tried with each cause alone.
 
-    The steps for that are limited; beyond them the writer found is believed.
+    False if the steps for that were spent; then the writer that the judge found is charged.
     """
 
     @property
@@ -140,7 +139,7 @@ class Cause:
         return f"{self.class_}, fault of the {self.party}" if self.party != "unknown" else "cause unknown"
 
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
-        """Return an entry of `causes` in `--json`, `patched` with the patch of its cure."""
+        """Return its entry of `causes` in `--json`; with `patched`, its cure has a JSON Patch."""
         return {
             "number": self.number,
             "class": self.class_,
@@ -157,19 +156,19 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the suite concludes."""
+    """The causes found, what each detector found, and the cure."""
 
     causes: tuple[Cause, ...]
-    """Most important first; empty where nothing is wrong."""
+    """The most important first; empty if nothing is wrong."""
     joint: tuple[Cause, ...]
-    """The most important cause of each class and party, with the places of all of them."""
+    """The most important cause of each class and party, with the places of all its causes."""
     detectors: Mapping[str, Mapping[str, Any]]
     clauses: tuple[str, ...]
-    """Whether the plan is legal, findings, first wrong tensor, cure: in words, one a line."""
+    """The printed lines: whether the plan is legal, joint faults, first wrong tensor, cure."""
     cure: "Cure | None" = field(repr=False, default=None)
-    """Of all causes that can be cured here, together."""
+    """One cure of all causes that a change of the document can cure."""
     cure_text: str | None = None
-    """The cure in words: the measured one, where a run was made with it."""
+    """The measured cure in words, if the evidence has one, else `cure` in words."""
     cure_bytes: int | None = None
     pin_all_bytes: int | None = None
     report: Report = field(repr=False)
@@ -181,12 +180,12 @@ class Verdict:
 
     @property
     def sound(self) -> bool:
-        """Whether no fault was found."""
+        """Whether no cause was found."""
         return not self.causes
 
     @property
     def classes(self) -> frozenset[tuple[str, str]]:
-        """Every (class, party) named."""
+        """The (class, party) of every cause."""
         return frozenset((cause.class_, cause.party) for cause in self.causes)
 
     def as_json(self) -> dict[str, Any]:
@@ -212,11 +211,11 @@ def witness_json(witness: Witness | FirstPlace | None) -> dict[str, Any] | None:
 
 
 JOINT: Final = ("class", "fault", "victim", "writer", "reader", "belief")
-"""What `--json` says of the first joint fault in the verdict itself."""
+"""Fields of the first joint fault that stand in the `verdict` object of `--json` itself."""
 
 
 def _joint_json(cause: Cause) -> dict[str, Any]:
-    """Return the causes of one class and party as an entry of `also`."""
+    """Return a joint fault as an entry of `also`."""
     witnesses = {name: witness_json(getattr(cause, name)) for name in ("victim", "writer", "reader")}
     named = {"class": cause.class_, "fault": cause.party, **witnesses, "belief": cause.belief}
     return {**named, "count": cause.places, "text": cause.text}
