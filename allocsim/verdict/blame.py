@@ -1,18 +1,18 @@
-"""Who allowed two buffers to lie over each other: the placement, or which belief.
+"""Which mistake let two buffers share bytes: the placement, or a false belief.
 
 In the order of charge: a plan that was made for another program; a placement that its own problem
-forbids; then the false belief that allowed it. If two beliefs are false, the one is charged
-that would have kept the buffers apart by itself. If either would have, the belief about the buffer
-that was read late is charged; if neither would have, both are. A pair that may not share is not
-charged if the lifetime of its donor or of its recipient is wrong as well, since the wrong lifetime
-made the pair look safe.
+forbids; then the false belief that allowed it. If two lifetimes are false, the lifetime is charged
+whose mend alone would keep the buffers apart. If each of them would, the lifetime of the buffer
+that was read late is charged; if neither would, both are. A pair that may not share is not charged
+if the lifetime of its donor or of its recipient is wrong as well, since the wrong lifetime made the
+pair look safe.
 
-Where a problem states no `may_share`, a *hand-over* is let pass: the op at which one believed life
-ends and the other begins declares that pair in place.
+If a problem states no `may_share`, a *hand-over* is legal: the op at which one believed life ends
+and the other begins declares that pair in place.
 
-If no problem is stated, the document's default belief counts: buffers that the host reads are
-pinned, parameters and states are kept apart, and a late read of any other buffer is taken to mean
-that its last use was computed too early.
+If a plan states no problem, default beliefs count: buffers that the host reads are pinned,
+parameters and states are kept apart, and a late read of any other buffer is taken to mean that the
+planner computed the buffer's last use too early.
 
 What this module does not see: violations that are not about two buffers, classes and parties.
 """
@@ -30,12 +30,12 @@ from allocsim.verdict.dossier import Dossier
 
 Life = tuple[int, int]
 Answer = tuple[Change, ...] | None
-"""Changes that would keep two buffers apart; None: one of their slots, whichever."""
+"""The changes that would keep two buffers apart; None: moving either of their slots."""
 
 SLOT: Final = None
 
 IN_PLACE: Final = frozenset({"UnsafeInPlace", "AssumedInPlace"})
-"""Kinds that say that an op is in place where nobody vouches for it."""
+"""Kinds of violation by an op that runs in place without an alias contract that allows it."""
 
 
 class Pair(NamedTuple):
@@ -48,22 +48,22 @@ class Pair(NamedTuple):
 
     @property
     def buffers(self) -> tuple[int, int]:
-        """The two."""
+        """The two buffers."""
         return self.buffer, self.other
 
     @classmethod
     def of(cls, v: Violation, other: int | None) -> "Pair | None":
-        """Return the two buffers of a violation; None where it is of no plan, or they are one."""
+        """Return the pair of v's buffer and `other`; None without a plan, or if they are equal."""
         if v.plan is None or v.program is None or v.buffer is None or other is None or other == v.buffer:
             return None
         return cls(v.plan, v.program, min(v.buffer, other), max(v.buffer, other))
 
 
 def allowed_by(dossier: Dossier, pair: Pair, *, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
-    """Return what would have kept the two apart.
+    """Return the changes that would have kept the two buffers of a pair apart; None for a slot.
 
-    `late` are those of the two that some op reads too late, `kinds` those of the violations between
-    them.
+    `late`: the buffers of the pair that an op reads late. `kinds`: the kinds of the violations
+    between the two.
     """
     plan = dossier.document.plans[pair.plan]
     meeting = (True, frozenset(pair.buffers))
@@ -82,7 +82,7 @@ def _unstated(dossier: Dossier, pair: Pair, plan: Plan, late: Collection[int], k
     if program.buffers.persistent[[*pair.buffers]].any():
         return SLOT
     if not kinds.isdisjoint({"ResultsOverlap", "AllocOverLive"}):
-        return SLOT  # no life is at fault: both are written at once, or the planner's own book kept both
+        return SLOT  # no lifetime is wrong: one op writes both, or the planner's events kept both alive
     if late:
         return tuple(Change(kind="lifetime", plan=pair.plan, buffer=buffer) for buffer in sorted(late))
     if not kinds.isdisjoint(IN_PLACE) and _at_one_address(dossier, pair, plan):
@@ -130,11 +130,10 @@ def _false_lives(dossier: Dossier, pair: Pair, problem: Problem, late: Collectio
 
 
 def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Change:
-    """Return the mend of a believed lifetime: a pin where the planner was not told that the host
-    reads, and nothing else is missed.
+    """Return the mend of a wrong lifetime: a pin, if the planner was not told that the host reads
+    the buffer, and the lifetime leaves out nothing else; otherwise a lifetime.
 
-    With a `partner`, the pin is charged as soon as the life without the host's reads would have let
-    the partner in.
+    With the lives of a `partner`, a pin is also enough if other accesses do not meet these lives.
     """
     belief = dossier.document.problems[problem]
     whole, unread = dossier.lives(belief.program)
@@ -158,7 +157,7 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Cha
 
 
 def _undersized(plan: Plan, pair: tuple[int, int], nbytes: Int64s) -> int | None:
-    """Return the one of two buffers that reaches the other only by bytes it was not given."""
+    """Return the buffer of a pair that meets the other only by bytes beyond its `nbytes`."""
     low, high = sorted(pair, key=lambda buffer: int(plan.offset[buffer]))
     if int(plan.offset[low]) == int(plan.offset[high]):
         return next((buffer for buffer in pair if not nbytes[buffer]), None)
@@ -167,7 +166,7 @@ def _undersized(plan: Plan, pair: tuple[int, int], nbytes: Int64s) -> int | None
 
 
 def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:
-    """Whether the two begin at one address, or some operand and result of one op in them do."""
+    """Whether both slots begin at one address, or an operand and a result of one op in them do."""
     if plan.offset[pair.buffer] == plan.offset[pair.other]:
         return True
     return any(
@@ -180,7 +179,7 @@ def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:
 
 
 def _believed(problem: Problem, buffer: int) -> list[Life]:
-    """Return the believed life of a buffer less its gaps."""
+    """Return the believed life of a buffer without its gaps, as half-open ranges of steps."""
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     left = []
     for low, high in sorted(gap for gap in problem.gaps.get(buffer, ()) if gap[0] < gap[1]):
@@ -200,8 +199,8 @@ def _meet(one: Collection[Life], other: Collection[Life]) -> bool:
 
 
 def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
-    """Whether the believed lives meet in one op alone, which declares the pair in place, and the
-    problem says nothing of pairs.
+    """Whether two buffers at one address are a hand-over: their believed lives share one op, which
+    declares the pair in place, and the problem states no `may_share`.
     """
     if "may_share" in problem.stated or int(plan.offset[one]) != int(plan.offset[other]):
         return False

@@ -1,20 +1,21 @@
-"""From violations to causes: the change that each violation would vanish with.
+"""From violations to causes: each violation is charged to the change that makes it vanish.
 
 The order of charge:
 
-1. The program against itself, every buffer apart: what the judge finds there is the program's, or
-   the host's where an upload brings it right.
-2. The placement against its problem, then the problem against the program, for each pair of buffers
-   that meet (`allocsim.verdict.meetings`), then single slots and the planner's book.
+1. The program by itself. Violations that the judge finds with every buffer apart are charged to the
+   program, or to the host if a left-out upload would remove them.
+2. The plan. For each pair of buffers that share bytes, the placement is compared with its problem,
+   then the problem with the program (`allocsim.verdict.meetings`). Then come single slots, and the
+   alloc and free events of the planner (its *book*).
 3. Every wrong belief, whether or not it did harm.
-4. The order: waits, of the program where the race exists apart, of the plan where reuse made it
-   (`allocsim.verdict.waiting`).
+4. The order. A race that exists with every buffer apart is charged to a wait that the program
+   lacks, a race that reuse made to the plan (`allocsim.verdict.waiting`).
 
-What vanishes once a slot is moved that breaks a promise, or does not fit, is charged to that slot
-alone. A violation that each of several changes would bring about by itself is listed under all.
+If a slot breaks a promise or does not fit, violations that vanish with this slot apart are charged
+to it alone. If each of several changes alone would bring a violation about, all list it.
 
-Complexity: the checks once, O(violations), and one more check for each slot that is astray and for
-each question of `allocsim.verdict.meetings`, `QUESTIONS` of each at most.
+Complexity: the checks once, O(violations), and one more check for each such slot and for each
+question of `allocsim.verdict.meetings`, at most `QUESTIONS` of each.
 
 What this module does not see: classes and parties (`allocsim.verdict.naming`), kernels
 (`allocsim.verdict.measured`).
@@ -51,7 +52,7 @@ OWN_KINDS: Final[dict[str, str]] = {
     "WriteToReadOnly": "read only",
     "OutOfBounds": "bounds",
 }
-"""Kind of violation that a program can have by itself -> kind of mend."""
+"""Kind of violation that a program can have with every buffer apart -> kind of mend."""
 
 BROKEN: Final = frozenset(
     {
@@ -59,14 +60,14 @@ BROKEN: Final = frozenset(
         "Misaligned", "OutOfBounds", "WrongArena", "Undersized",
     }
 )  # fmt: skip
-"""Kinds that say of a slot that it keeps no promise, or does not fit."""
+"""Kinds of violation by a slot that breaks a promise, or does not fit its buffer."""
 AFTER_SLOTS: Final = frozenset({"upload", "state", "late", "wait", "lifetime", "pair"})
-"""Kinds of mend that are charged after the placement, where no problem states otherwise."""
+"""Kinds of mend that lose their violations to a slot of `BROKEN`, if they name no problem."""
 
 
 def charges_of(dossier: Dossier) -> Charges:
-    """Return the mends of everything that S, H and L found, each with the violations it explains,
-    in the report's order.
+    """Return the mends for all violations that S, H and L found. Each mend has the violations that
+    it explains, in the report's order.
     """
     found: Found = defaultdict(list)
     left = list(_own(dossier, found))
@@ -88,7 +89,7 @@ def charges_of(dossier: Dossier) -> Charges:
 
 
 def _own(dossier: Dossier, found: Found) -> Iterator[Violation]:
-    """Charge what exists with every buffer apart; yield the rest."""
+    """Charge the violations that exist with every buffer apart; yield the others."""
     for v in dossier.static:
         own = _is_own(dossier, v)
         if own:
@@ -118,8 +119,8 @@ def _own_mend(dossier: Dossier, v: Violation) -> Change:
 
 
 def _charge_once(dossier: Dossier, found: Found) -> None:
-    """Charge to a slot that breaks a promise of its own, or does not fit, all that vanishes once it
-    lies elsewhere: what was charged for want of a stated belief, to the host, or to the order.
+    """Recharge violations to a slot that breaks a promise, or does not fit, if they vanish with
+    this slot apart. Only violations charged to a mend of `AFTER_SLOTS` are tried.
     """
     slots = [
         mend
@@ -142,7 +143,7 @@ def _charge_once(dossier: Dossier, found: Found) -> None:
 
 
 def _history(dossier: Dossier, found: Found) -> None:
-    """A warning that old bytes are read goes with their fault; alone it is no finding."""
+    """Add each `HistoryRead` warning to the cause of its buffer; without one, drop the warning."""
     for v in dossier.history:
         for kind in ("unwritten", "state"):
             mend = Change(kind=kind, program=v.program, buffer=v.buffer)
@@ -154,7 +155,7 @@ def _history(dossier: Dossier, found: Found) -> None:
 
 
 def _slots(dossier: Dossier, found: Found, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """Charge what is wrong with one slot, or with the planner's book; yield the rest."""
+    """Charge violations about one slot, or about the planner's book; yield the races."""
     for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
         if v.kind == "Race":
             yield v
@@ -165,8 +166,8 @@ def _slots(dossier: Dossier, found: Found, violations: Iterable[Violation]) -> I
 
 
 def _book_mend(dossier: Dossier, found: Found, v: Violation) -> Change:
-    """What is handed out while it is taken comes of what was given back too often, where anything
-    was; what is given back where a wrong lifetime ends, of that lifetime.
+    """Return the mend for a violation about the planner's events. A free at the end of a wrong
+    lifetime is charged to that lifetime, an `AllocOverLive` to an earlier mend of the same book.
     """
     if v.kind == "EventOutsideLifetime" and _as_believed(dossier, v):
         return life_mend(dossier, v.problem or 0, v.buffer or 0)
@@ -178,8 +179,8 @@ def _book_mend(dossier: Dossier, found: Found, v: Violation) -> Change:
 
 
 def _as_believed(dossier: Dossier, v: Violation) -> bool:
-    """Whether an event gives a buffer back where its believed life ends, and that is too early: a
-    pinned one is believed to live on.
+    """Whether an event frees a buffer where its believed life ends, and this life ends too early.
+    A pinned buffer is believed to live until the run ends.
     """
     if (v.problem, v.buffer) not in dossier.short:
         return False
@@ -204,7 +205,7 @@ def _slot_mend(dossier: Dossier, found: Found, v: Violation, index: int) -> Chan
 
 
 def _beliefs(dossier: Dossier, found: Found) -> None:
-    """Charge every wrong belief, whether or not the plan made harm of it."""
+    """Charge every wrong belief, whether or not a run of the plan went wrong by it."""
     for v in dossier.beliefs:
         if v.problem is None or v.buffer is None or v.severity != "violation":
             continue

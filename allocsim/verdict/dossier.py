@@ -1,8 +1,8 @@
-"""The evidence of one judgement, with what charging and naming ask of it computed once.
+"""The dossier: the evidence, and each fact that charging and naming ask of it, computed once.
 
-Every question about right and wrong goes to the judge (`allocsim.judge.fast`): the report of the
-document itself, of the document with every buffer apart, with every upload done, of a plan on its
-own program, and of one run with all buffers apart but a few. The rest are look-ups.
+The judge (`allocsim.judge.fast`) alone decides what is wrong. It judges the document itself, the
+document with every buffer apart, the document with no upload left out, a plan on its own program,
+and one run with all buffers apart but a few. The other methods look facts up in the tables.
 
 What this module does not see: classes and parties.
 """
@@ -36,12 +36,12 @@ from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
 
 QUESTIONS: Final = 80_000
-"""Steps (`allocsim.cure.effort`) for asking which of several reasons spoils a read or an op. Beyond
-them the writer found is believed, and the causes say so."""
+"""Steps (`allocsim.cure.effort`) for judging runs with few buffers together. Once they are spent, a
+late read is charged to the writer that the judge found, and the causes say so."""
 
 
 class Dossier:
-    """The evidence with what is asked of it, computed once."""
+    """The evidence, and each fact that is asked of it, computed once."""
 
     def __init__(self, evidence: Evidence, report: Report | None = None, judged: RuledJudge = listed) -> None:
         self.judged = judged
@@ -56,16 +56,16 @@ class Dossier:
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
         self.answers: dict[Key, Any] = {}
         self.effort = Effort(QUESTIONS)
-        """The steps for questions of `alone` and `without_slot`; `cut` where one was not put."""
+        """The steps for `alone` and `without_slot`; `cut` if they did not suffice for a call."""
         self.asked: set[Key] = set()
-        """Questions put to `alone` for a late read with several reasons."""
+        """(run, buffers) given to `alone` for late reads with several possible causes."""
 
     def run(self, violation: Violation) -> Run | None:
-        """The run a violation belongs to, if any."""
+        """The run of a violation; None for a violation of no run."""
         return self.runs[violation.run] if violation.run is not None else None
 
     def program(self, violation: Violation) -> Program:
-        """The program whose tables the indices of a violation mean."""
+        """The program whose tables the indices of a violation refer to."""
         run = self.run(violation)
         if run is not None:
             return run.program
@@ -80,20 +80,18 @@ class Dossier:
 
     @once
     def doings(self, program: Program) -> Doings:
-        """What a program does."""
+        """The `Doings` of a program, made once."""
         return Doings(program)
 
     def kind(self, run: int | None, step: int | None) -> str | None:
-        """The kind of an op of a run; None for content laid before the session."""
+        """The kind of an op of a run; None for content that no op wrote."""
         return self.doings(self.runs[run].program).kind(step) if run is not None and step is not None else None
 
     def other_buffer(self, violation: Violation) -> int | None:
-        """`other_buffer` in the tables of the violation's own run.
+        """`other_buffer` of a violation, as an index of the program of its own run.
 
-        The answer is None if it is a buffer of another program.
-
-        It comes numbered as in the program of the write found, and for content (no run) as in the
-        reader's.
+        Return None if it is a buffer of another program: `other_buffer` is an index of the program
+        of `other_run`, and without an `other_run` (content), of the program of `run`.
         """
         run = self.run(violation)
         if run is None or violation.other_run is None or self.runs[violation.other_run].program is run.program:
@@ -101,7 +99,7 @@ class Dossier:
         return None
 
     def share_bytes(self, v: Violation) -> bool:
-        """Whether the slots of the two buffers of a violation of a plan share a byte."""
+        """Whether the slots of a violation's two buffers share a byte in its plan."""
         pair = [v.buffer or 0, self.other_buffer(v) or 0]
         plan = self.document.plans[v.plan or 0]
         low, arena = plan.offset[pair], plan.arena[pair]
@@ -110,24 +108,24 @@ class Dossier:
 
     @once
     def handed(self, plan: Plan, program: Program) -> frozenset[int]:
-        """Inputs whose place an output took along a believed pair, and these outputs."""
+        """Inputs whose address an output took by a believed pair, and these outputs."""
         outputs, role = self.doings(program).outputs, program.buffers.role
         pairs = [pair for pair in used_pairs(plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
         return frozenset(buffer for pair in pairs for buffer in pair)
 
     @once
     def handed_on(self, program: Program, plan: Plan | None) -> tuple[HandedOn, ...]:
-        """What the loops of a program hand from turn to turn, as a plan lays it."""
+        """For each loop of a program, the buffers that one turn hands to the next under a plan."""
         return tuple(handed_on(loop, plan) for loop in self.doings(program).loops)
 
     @once
     def strange(self, plan: int, program: int) -> bool:
-        """Whether a plan was made for another program than this one."""
+        """Whether a plan was made for another program than program number `program`."""
         return not same_program(self.document.plans[plan].program, self.document.programs[program])
 
     def rule_kept(self, race: Violation) -> bool:
-        """Whether a race of one run is over bytes that an allocator had been given back, in stream
-        order, before it gave them out again (`allocsim.verdict.stream_order`).
+        """Whether the allocator kept its rule at a race in one run: the bytes had been freed, in
+        stream order, before they were given out again (`allocsim.verdict.stream_order`).
         """
         if race.plan is None or race.program is None or race.other_run not in {None, race.run}:
             return False
@@ -140,7 +138,7 @@ class Dossier:
 
     @cached_property
     def left_out(self) -> tuple[frozenset[int], ...]:
-        """For each run the buffers into which the host left out an upload."""
+        """For each run, the buffers whose upload the host left out."""
         return tuple(
             frozenset(
                 int(run.program.values.buffer[value]) for step in run.skip for value in run.program.ops[step].results
@@ -150,7 +148,7 @@ class Dossier:
 
     @once
     def aliases(self, plan: Plan, program: Program) -> frozenset[tuple[int, int, int]]:
-        """(op, operand, result position) whose bytes start at one address as planned."""
+        """(op, operand position, result position) of values that begin at one address by plan."""
         values, ops = program.values, program.ops
         placed = plan.placed[values.buffer]
         address = np.where(placed, plan.offset[values.buffer], 0) + values.offset
@@ -172,20 +170,20 @@ class Dossier:
                         found.add((step, o, r))
         return frozenset(found)
 
-    # what the judge says of a document mended -----------------------------------------------------
+    # what the judge finds in a changed document ---------------------------------------------------
 
     def _judged(self, document: Document) -> frozenset[Key]:
         return frozenset(key_of(v) for v in self.judged(document, sizes=False).violations)
 
     @cached_property
     def apart(self) -> frozenset[Key]:
-        """What is wrong with every buffer apart: the program's doing and the host's."""
+        """Keys of the violations with every buffer apart: those that no plan causes."""
         return self._judged(
             replace(self._with_plans({i: _apart(p, ()) for i, p in enumerate(self.document.plans)}), problems=())
         )
 
     def without_slot(self, plan: int, buffer: int) -> frozenset[Key]:
-        """What is wrong with one buffer of a plan apart; SpentError without a step left for it."""
+        """Keys of the violations with one buffer of a plan apart; SpentError if no step is left."""
         old = self.document.plans[plan]
         arena = old.arena.copy()
         arena[buffer] = OWN
@@ -193,7 +191,7 @@ class Dossier:
         return frozenset(map(key_of, self.effort.judged(self.judged, mended).violations))
 
     def _with_plans(self, changed: Mapping[int, Plan]) -> Document:
-        """Return the document with some of its plans, by index, in place of its own."""
+        """Return the document with these plans, by index, in place of its own ones."""
         old = self.document.plans
         plans = tuple(changed.get(index, plan) for index, plan in enumerate(old))
         made = {id(plan): new for plan, new in zip(old, plans, strict=True)}
@@ -203,18 +201,18 @@ class Dossier:
 
     @cached_property
     def _in_time(self) -> frozenset[Key]:
-        """What is found if the host looks at every output before a later run."""
+        """Keys of the violations if the host reads every output before a later run begins."""
         runs = tuple(replace(run, read_after=None) for run in self.runs)
         return self._judged(replace(self.document, session=runs))
 
     def looked_late(self, violation: Violation) -> bool:
-        """Whether a read goes wrong only because the host looks after a later run."""
+        """Whether a host read is wrong only because it comes after a later run."""
         run = self.run(violation)
         return run is not None and run.read_after is not None and key_of(violation) not in self._in_time
 
     @cached_property
     def uploaded(self) -> frozenset[Key]:
-        """What is wrong if the host leaves out no upload."""
+        """Keys of the violations if the host leaves out no upload."""
         if self.document.session is None:
             return frozenset(key_of(v) for v in self.report.violations)
         return self._judged(
@@ -223,7 +221,7 @@ class Dossier:
 
     @once
     def on_own_program(self, plan: int) -> frozenset[Key]:
-        """What is wrong with a plan on the program it was made for: kind and buffers."""
+        """The violations, as kind and buffers, of a plan on the program that it was made for."""
         over = {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}
         return frozenset(
             (v.kind, v.buffer) if v.other_buffer is None else (v.kind in over, frozenset((v.buffer, v.other_buffer)))
@@ -231,9 +229,9 @@ class Dossier:
         )
 
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
-        """What is wrong with one run alone, all buffers apart but these; keys name no run.
+        """(kind, op, value, buffer) of the violations of one run, all buffers apart but `buffers`.
 
-        SpentError where no step is left to ask that.
+        Raise SpentError if no step is left.
         """
         made = self.runs[run]
         return self._alone(made.plan, made.program, made.skip, frozenset(buffers))
@@ -248,17 +246,17 @@ class Dossier:
 
     @once
     def ranks(self, plan: int) -> Int64s:
-        """An order of a plan's buffers that hangs on no numbering: int64 (buffers,)."""
+        """Sort keys of a plan's buffers that do not depend on their indices: int64 (buffers,)."""
         return ranks_of(self.document.plans[plan].program, programs_under(self.document)[plan])
 
     def rank(self, plan: int, buffer: int) -> tuple[int, int]:
-        """What orders slots of several plans."""
+        """A sort key for slots of several plans."""
         return plan, int(self.ranks(plan)[buffer])
 
     @once
     def lives(self, program: Program) -> tuple[Int64s, Int64s]:
-        """When each buffer of a program lives, and when it would if the host read nothing: int64
-        (buffers, 2) each, half-open.
+        """The lifetime of each buffer of a program, and its lifetime if the host read nothing: two
+        arrays of half-open ranges of steps, int64 (buffers, 2).
         """
         whole = lifetimes(program)
         unread = whole.copy()
@@ -269,12 +267,12 @@ class Dossier:
 
     @cached_property
     def short(self) -> frozenset[tuple[int | None, int | None]]:
-        """(problem, buffer) of the lifetimes that leave out an access."""
+        """(problem, buffer) of each believed lifetime that leaves out an access."""
         return frozenset((v.problem, v.buffer) for v in self.beliefs if v.kind in {"LifetimeTooShort", "MissingPin"})
 
     @cached_property
     def bad_pairs(self) -> frozenset[tuple[int, int, int]]:
-        """(problem, donor, recipient) of the pairs that may not share."""
+        """(problem, donor, recipient) of each believed pair that may not share bytes."""
         return frozenset(
             (v.problem, v.buffer, v.other_buffer)
             for v in self.beliefs
@@ -282,8 +280,8 @@ class Dossier:
         )
 
     def way(self, plan: Plan, one: int, other: int) -> tuple[tuple[int, int], ...] | None:
-        """Return the believed pairs along which one of two buffers took the place of the other,
-        None where there are none; where both could have, along which the later took the earlier's.
+        """Return the chain of believed pairs by which one of two buffers took over the bytes of the
+        other; None without one. A chain from the earlier buffer to the later one comes first.
         """
         first = ranks(plan.program)
         early, late = sorted((one, other), key=lambda buffer: int(first[buffer]))
@@ -305,12 +303,12 @@ class Dossier:
         return v.buffer is not None and bool(self.program(v).buffers.persistent[v.buffer])
 
     def over(self, v: Violation) -> AbstractSet[int]:
-        """The buffers that the judge lists over the buffer of a violation."""
+        """The buffers that an `Overlap` reports over the buffer of a violation."""
         return self._over.get((v.plan, v.program, v.buffer), frozenset())
 
     @cached_property
     def _over(self) -> Mapping[tuple[object, ...], AbstractSet[int]]:
-        """(plan, program, buffer) -> buffers that it lies over while both live, by the judge."""
+        """(plan, program, buffer) -> the other buffers of its `Overlap` violations."""
         found: dict[tuple[object, ...], set[int]] = defaultdict(set)
         for v in self.static:
             if v.kind == "Overlap":
@@ -319,7 +317,10 @@ class Dossier:
         return found
 
     def lost_to(self, v: Violation) -> AbstractSet[int]:
-        """The buffers that earlier moves of a row wrote and a move reads late; None: no reads."""
+        """The buffers over that of a late read which earlier `same` ops of its row wrote.
+
+        The set is empty for other violations.
+        """
         over = self.over(v)
         moving = bool(over) and v.kind == "StaleRead" and v.op is not None
         return over & moved_before(self.program(v), v.op or 0) if moving else frozenset()
@@ -335,10 +336,8 @@ class Dossier:
         buffer: int | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
     ) -> Witness:
-        """Gather what can be said of one party: the op at `step` of `run`, and a value or buffer of
-        run `home` (by default `run`).
-
-        `program` has the tables of what belongs to no run: a plan, a belief.
+        """Return the witness for the op at `step` of `run`, and a value or buffer of run `home` (by
+        default `run`). `program` is used for a violation of no run, as of a plan or a belief.
         """
         home, plan = run if home is None else home, None
         if home is not None:
@@ -363,16 +362,16 @@ class Dossier:
 
 
 def _apart(plan: Plan, kept: Collection[int]) -> Plan:
-    """Return a plan with every buffer but these in memory of its own, and no belief."""
+    """Return a plan with every buffer but those `kept` in memory of its own, and no problem."""
     arena = np.full(len(plan.arena), OWN, dtype=np.int32)
     arena[list(kept)] = plan.arena[list(kept)]
     return replace(plan, problem=None, arena=arena, events=plan.events[:0])
 
 
 def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[tuple[int, int], ...] | None:
-    """Return the pairs on a way from a recipient up to a donor, the last one first.
+    """Return a chain of (donor, recipient) pairs from `top` down to `start`.
 
-    The answer is None where there is no way.
+    `donors` has the donors of each recipient. Return None if no chain leads there.
     """
     came: dict[int, tuple[int, int]] = {}
     open_ = [start]

@@ -1,21 +1,21 @@
-"""Pairs of buffers that one run lays over each other: what let them meet, and which late reads come
-of it.
+"""Pairs of buffers that share bytes in one run: which mistake let them, which late reads follow.
 
     left = charge_meetings(dossier, found, violations)      # `found`: changes, each with what it explains
 
-For each pair `allocsim.verdict.blame` says which change would have kept the two apart: a belief, or
-one of their slots. Where only the placement can be at fault, as few slots are charged as meet all
-others, those that do not fit or break a promise first. Where no problem is stated and one slot
-explains what would take several beliefs, that slot is charged. So is one slot for all that a loop
-loses while its carries are moved in turn (`allocsim.verdict.carries`).
+For each pair, `allocsim.verdict.blame` names the change that would have kept the two buffers apart:
+of a belief, or of one of the two slots. If only the placement can be at fault, few slots that cover
+all such pairs are charged; slots that break a promise or do not fit come first. If no problem is
+stated, and one slot explains pairs that would take several wrong beliefs, that slot is charged. One
+slot is charged, too, for all values that a loop loses while its carries are moved one after the
+other (`allocsim.verdict.carries`).
 
-A late read is charged to the pairs of its buffer. What a `same` handed on is charged as the read of
-that `same`. If either of two causes alone would spoil a read, it is listed under both. To decide
-that, the judge is asked about the run with every buffer apart but the victim and those that took
-its place for one reason.
+A late read is charged to the pairs of its buffer. If a `same` copied the foreign bytes there, the
+read of that `same` is charged. If each of two causes alone would make a read late, both list it. To
+decide that, the judge judges the run with every buffer apart but the victim and the buffers that
+one cause lays over it.
 
-Complexity: O(violations), and one check of one run for each victim whose bytes were taken for
-several reasons, `QUESTIONS` at most, and no more than the dossier has steps for.
+Complexity: O(violations), and one check of one run for each possible cause of a late read that has
+several; at most `QUESTIONS` runs, and no more than the dossier has steps for.
 
 What this module does not see: single slots, races, and wrong beliefs that did no harm.
 """
@@ -37,25 +37,25 @@ from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.waiting import Found, in_one_run
 
 QUESTIONS: Final = 64
-"""Runs judged with few buffers together, to tell several reasons apart.
+"""The most runs that are judged with few buffers together, to separate several possible causes.
 
-Beyond that the writer found is believed.
+Further late reads are charged to the writer that the judge found.
 """
 
 PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
-"""Kinds that are about two buffers a plan lays over each other."""
+"""Kinds of violation about two buffers that share bytes in a plan."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
-"""Kinds charged to what lays two buffers over each other, where one of `PAIRED` is."""
+"""Kinds that are charged with a pair of buffers if the pair has a violation of `PAIRED` too."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
-"""Kinds that are about the planner's book."""
+"""Kinds of violation about the planner's alloc and free events."""
 
 Answers = Mapping[Pair, tuple[Change, ...]]
-"""Changes that would keep the two buffers of each pair apart."""
+"""Pair -> the changes that would keep its two buffers apart."""
 
 
 def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violation]) -> Iterator[Violation]:
-    """Charge what is between two buffers of one run; yield the rest."""
+    """Charge the violations between two buffers of one run; yield the others."""
     late = [v for v in violations if v.kind == "StaleRead"]
     roots = _roots(dossier, late)
     reads = [v for v in late if roots[id(v)] is v]
@@ -78,7 +78,7 @@ def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violati
         if pair not in innocent
     }
     answers = {pair: changes for pair, changes in asked.items() if changes is not None}
-    edges = [pair for pair, changes in asked.items() if changes is None]  # one of their slots, whichever
+    edges = [pair for pair, changes in asked.items() if changes is None]  # either slot may move
     answers |= _covered(dossier, [*edges, *_moved_at_once(dossier, answers, edges)], violations)
     answers |= _moves_in_turn(dossier, answers, reads)
     answers |= {pair: answers.get(guilty, ()) for pair, guilty in innocent.items()}
@@ -105,11 +105,11 @@ def _pair(dossier: Dossier, v: Violation) -> Pair | None:
 
 
 def _within_run(dossier: Dossier, v: Violation) -> bool:
-    """Return whether a violation shows two buffers of one run over each other.
+    """Return whether a violation shows that two buffers of one run share bytes.
 
-    A late read does not show that if it wants, or finds, a value of an earlier run. Nor does it if
-    a `same` carried the foreign bytes into the victim's own buffer: then the buffer that lies over
-    the source of the `same` is charged.
+    A late read does not show it if the read wants, or finds, a value of an earlier run. It does not
+    either if a `same` copied foreign bytes into the victim's own buffer; then the buffer over the
+    source of the `same` is charged.
     """
     if v.kind != "StaleRead":
         return True
@@ -119,9 +119,9 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
 
 
 class Theft(NamedTuple):
-    """What late reads have in common that one set of pairs may explain: the buffer whose bytes were
-    taken, and its pair with the writer that was found, where that is of the same run and the judge
-    does not list it over the buffer.
+    """The key of late reads that the same pairs may explain: the victim's buffer, and in `more` its
+    pair with the writer that the judge found. `more` is None if the writer is of another run, or if
+    an `Overlap` lists the pair anyway.
     """
 
     plan: int | None
@@ -137,20 +137,20 @@ def _theft(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> Theft:
 
 
 def _takers(dossier: Dossier, theft: Theft, v: Violation, pairs: Container[Pair]) -> list[Pair]:
-    """Return the pairs of the victim of a read and who took its bytes, in order of the latter."""
+    """Return the pairs of a read's victim with each buffer over it, ordered by that buffer."""
     listed = (Pair.of(v, other) for other in dossier.over(v))
     found = [pair for pair in (*listed, theft.more) if pair is not None and pair in pairs]
     return sorted(found, key=lambda pair: pair.other if pair.buffer == v.buffer else pair.buffer)
 
 
 Reasons = Mapping[Change, Collection[int]]
-"""Changes by each of which a read may not be late, in order of the takers, with the buffers of the
-pairs that each parts.
+"""Change that may make a late read right -> the buffers of the pairs that the change keeps apart,
+in the order of the buffers over the victim.
 """
 
 
 def _reasons(pairs: Iterable[Pair], answers: Answers) -> Reasons:
-    """Return what pairs come of, in their order."""
+    """Return the changes that would keep these pairs apart, in the order of the pairs."""
     found: dict[Change, set[int]] = {}
     for pair in pairs:
         for change in answers.get(pair, ()):
@@ -162,11 +162,10 @@ def _reasons(pairs: Iterable[Pair], answers: Answers) -> Reasons:
 
 
 def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
-    """Return for each late read the read where its fault began.
+    """Return for each late read its root, the late read that copied the foreign bytes there.
 
-    If a `same` read foreign bytes and moved them on, every later read of what it wrote is late,
-    too; the root of those is the read of that `same`. A read that no `same` leads to is its own
-    root.
+    If a `same` reads foreign bytes, every later read of its result is late too, and their root is
+    the read of that `same`. A late read that follows no such `same` is its own root.
     """
     read = {(v.run, v.op, v.value): v for v in late}
     found = {}
@@ -182,8 +181,8 @@ def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
 def _carried_from(
     dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
 ) -> Violation | None:
-    """Return the late read of the `same` that wrote what a late read finds; None if another op
-    wrote the buffer last, or wrote over it after the `same`.
+    """Return the late read of the `same` that wrote the bytes which late read `v` finds. Return
+    None if another op wrote the buffer last, or overwrote it after the `same`.
     """
     program = dossier.program(v)
     ops = program.ops
@@ -203,12 +202,12 @@ def _carried_from(
 def _innocent(
     dossier: Dossier, pairs: Mapping[Pair, Sequence[Violation]]
 ) -> tuple[dict[Pair, Pair], dict[Pair, list[Pair]]]:
-    """Return which pairs of an unsafe op are innocent, and which guilty beside the reported one.
+    """Return which pairs of an unsafe op do no harm, and which are unsafe beside the reported one.
 
     The judge reports an op that is unsafe in place once, under one pair, though several pairs of
-    its operands and results may share bytes. First: each pair that breaks no rule with all other
-    buffers apart -> a pair of that op that does. Second: the reported pair -> the others that make
-    the op unsafe by themselves.
+    its operands and results may share bytes. Each pair is judged with all other buffers apart. The
+    first mapping: a pair without a violation -> a pair of that op with one. The second: the
+    reported pair -> the other pairs that alone make the op unsafe.
     """
     ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], tuple[Pair, int | None]] = {}
@@ -240,8 +239,8 @@ def _innocent(
 def _by_themselves(
     dossier: Dossier, run: int, pairs: Iterable[Pair]
 ) -> Iterator[tuple[Pair, set[tuple[object, object]]]]:
-    """Yield each pair with the violations, as kind and op, that remain when all other buffers lie
-    apart; stop when the steps of the search are spent.
+    """Yield each pair with the violations, as (kind, op), that it has with all other buffers apart;
+    stop when the dossier's steps are spent.
     """
     with suppress(SpentError):
         own = dossier.alone(run, ())
@@ -253,8 +252,8 @@ def _by_themselves(
 
 
 def _moved_at_once(dossier: Dossier, answers: Answers, edges: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs, in plans without a problem, that moving one slot parts where it would take
-    several changed beliefs, or a changed belief and that slot as well.
+    """Return pairs, in plans without a problem, that are charged to one slot in place of beliefs:
+    the slot is in pairs of several wrong beliefs, or of one and has to move anyway.
     """
     told = {pair: changes for pair, changes in answers.items() if dossier.document.plans[pair.plan].problem is None}
     pairs: dict[Change, set[Pair]] = defaultdict(set)
@@ -276,8 +275,8 @@ def _moved_at_once(dossier: Dossier, answers: Answers, edges: Sequence[Pair]) ->
 
 
 def _moves_in_turn(dossier: Dossier, answers: Answers, reads: Sequence[Violation]) -> dict[Pair, tuple[Change, ...]]:
-    """Return one slot for all that the moves of a loop lose, turn for turn, where no belief is
-    stated: that of the buffer in most of these pairs.
+    """Return the one slot to charge for all pairs by which the moves of a loop lose values: that of
+    the buffer in most of these pairs. Only plans without a problem are examined.
     """
     lost: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for v in reads:
@@ -300,11 +299,10 @@ def _moves_in_turn(dossier: Dossier, answers: Answers, reads: Sequence[Violation
 def _covered(
     dossier: Dossier, edges: Sequence[Pair], violations: Sequence[Violation]
 ) -> dict[Pair, tuple[Change, ...]]:
-    """Return for each pair the slot to be moved: as few slots as meet all pairs, those that do not
-    fit first.
+    """Return for each pair the slot to move: few slots that cover all pairs, chosen greedily.
 
-    Of slots that meet equally many: one that breaks a promise of its own, one that lasts, the later
-    written, the smaller. O(n log n) for n pairs.
+    Slots that break a promise come first, then slots that do not fit, then those in most pairs.
+    Ties: parameters and states, then the buffer first used later, then the smaller. O(n log n).
     """
     misfits = {
         (v.plan, v.buffer)
@@ -323,7 +321,7 @@ def _covered(
 def _covered_of(
     dossier: Dossier, index: int, pairs: set[Pair], misfits: Collection[tuple[int | None, int]]
 ) -> dict[Pair, tuple[Change, ...]]:
-    """Return what `_covered` does, for one plan."""
+    """Return the slots of `_covered` for the pairs of one plan."""
     plan = dossier.document.plans[index]
     whole, _ = dossier.lives(plan.program)
     persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
@@ -346,7 +344,7 @@ def _covered_of(
     astray = {buffer: (-_breaks_promise(dossier, index, buffer), -((index, buffer) in misfits)) for buffer in meets}
 
     def weight(buffer: int) -> tuple[int, ...]:
-        """Return what orders slots, least first."""
+        """Return the sort key of a slot; the smallest is charged first."""
         return *astray[buffer], -len(meets[buffer]), *fixed[buffer]
 
     answers: dict[Pair, tuple[Change, ...]] = {}
@@ -356,7 +354,7 @@ def _covered_of(
         known, chosen = heappop(heap)
         if not meets[chosen]:
             continue
-        now = weight(chosen)  # a slot only comes to meet fewer: it never comes earlier than it was
+        now = weight(chosen)  # pairs only disappear, so a slot never becomes more urgent than it was
         if now != known:
             heappush(heap, (now, chosen))
             continue
@@ -368,7 +366,7 @@ def _covered_of(
 
 
 def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
-    """Whether a slot that is too small is as large as its problem believed."""
+    """Whether an `Undersized` slot has all the bytes that its problem states."""
     if v.kind != "Undersized" or v.plan is None or v.buffer is None:
         return False
     plan = dossier.document.plans[v.plan]
@@ -376,7 +374,7 @@ def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
 
 
 def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
-    """Whether a slot is not where it was told to be: in its own memory, or at an offset."""
+    """Whether a slot is not where its problem says: in memory of its own, or at a fixed offset."""
     plan = dossier.document.plans[index]
     if plan.problem is None:
         return False
@@ -394,7 +392,9 @@ def _why_late(
     reasons: Reasons,
     answers: Answers,
 ) -> Iterable[Change]:
-    """Return the changes by each of which a read would not be late."""
+    """Return the changes that a late read is charged to. Of several possible changes, those count
+    whose buffers alone make the read late.
+    """
     if dossier.looked_late(v):
         return (Change(kind="late", program=v.program, buffer=v.buffer),)
     if v.run is not None and v.want_run is not None and v.want_run < v.run and not dossier.lasts(v):
@@ -417,20 +417,20 @@ def _why_late(
 
 
 def _spoils(dossier: Dossier, v: Violation, run: int, buffers: Collection[int]) -> bool:
-    """Return whether a read is late where these buffers lie as planned and all others apart."""
+    """Return whether a read is late with these buffers placed by plan and all others apart."""
     dossier.asked.add((run, frozenset(buffers)))
     return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 
 
 def is_uploaded(dossier: Dossier, v: Violation) -> bool:
-    """Whether a violation vanishes if no upload is left out, into this buffer or any."""
+    """Whether an upload into its buffer is left out, and it vanishes with every upload done."""
     if v.run is None or v.buffer not in dossier.left_out[v.run]:
         return False
     return key_of(v) not in dossier.uploaded
 
 
 def upload_for(dossier: Dossier, v: Violation) -> Change:
-    """Return the upload left out that a read of a buffer waits for."""
+    """Return the change for the left-out upload of a buffer, the last one before the read."""
     run = dossier.runs[v.run or 0]
     home = run.program.values.buffer
     into = [step for step in run.skip if v.buffer in home[list(run.program.ops[step].results)].tolist()]
@@ -439,8 +439,8 @@ def upload_for(dossier: Dossier, v: Violation) -> Change:
 
 
 def _elsewhere(dossier: Dossier, v: Violation) -> Change:
-    """Return the change for a late read that no pair within its run explains: of a plan for another
-    program, or of a buffer that lasts and was not kept.
+    """Return the change for a late read that no pair in its run explains: the plan is of another
+    program, a parameter or state moved, or else the slot of its buffer is wrong.
     """
     if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
         return Change(kind="stale", plan=v.plan, program=v.program)
