@@ -1,16 +1,16 @@
-"""Loops of a flattened program, and what one turn of them hands to the next.
+"""Loops of a flattened program, and the buffers that one turn of a loop hands to the next.
 
-A document says of an op which loop's body it comes from (`allocsim.verdict.calls`), and the turns
-of a loop share one path. So ops of one path that repeat, turn for turn the same kinds on the same
-layouts, reading what was made at the same place of their own turn, are taken for a loop; a turn
-begins where its first op stands, whatever ops of other paths stand between.
+The `meta` of an op may state the loop body that it comes from, as a path that all turns share
+(`allocsim.verdict.calls`). The ops of one path are a loop if they repeat: each turn has the same
+kinds on the same layouts, and each op reads results of the same places of its own turn. A turn
+extends from its first op to that of the next turn, whatever ops of other paths are between.
 
-A buffer is a *carry* of a loop if one turn writes it and a later turn, or what follows the loop,
-reads that. It is one, too, if it is written before the loop and an op of the loop reads it that
-reads something else in the turn before and the turn after: what every turn reads is not carried.
-A *move* takes one value over as another of the same layout: a pair of sides of a `same`, or an op
-with one operand and one result. No kind of op but `same` is known, so an op that computes may count
-as a move; a move matters only where it changes no place, or where two lie in each other's slots.
+A buffer is a *carry* of a loop if one turn writes it and an op of a later turn, or behind the loop,
+reads that value. A buffer written before the loop is a carry if an op of one turn reads it and that
+op reads something else in the turns before and after. A buffer that every turn reads is no carry.
+A *move* copies a value to another value of the same layout: one operand and its result of a `same`,
+or of an op with one operand and one result. Such an op may compute something, since only `same` is
+known to copy. So a move counts only if both values are at one address, or if two moves exchange.
 
 Complexity: O(accesses) for each path that repeats, `MAX_LOOPS` at most, once for a program.
 
@@ -33,12 +33,12 @@ from allocsim.programs.access_steps import accesses
 from allocsim.verdict.calls import calls
 
 MAX_LOOPS: Final = 64
-"""Paths that are looked at, those of the most ops: a bound on time."""
+"""The most paths that are examined, those with the most ops first: a bound on time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarryMove:
-    """One value taken over as another."""
+    """One value moved from buffer `source` to buffer `target`."""
 
     turn: int
     source: int
@@ -53,11 +53,11 @@ class CarriedLoop:
     carries: frozenset[int]
     """Buffers."""
     moves: tuple[CarryMove, ...]
-    """Those within the loop whose result lies in a carry."""
+    """The moves within the loop whose result is in a carry."""
 
 
 def loops(program: Program) -> tuple[CarriedLoop, ...]:
-    """Return the loops that the paths of a program tell of; none where it says nothing of calls."""
+    """Return the loops found in the paths of a program's ops; none if no op has a path."""
     bodies = defaultdict(list)
     for step, path in sorted(calls(program).items()):
         bodies[path].append(step)
@@ -95,7 +95,7 @@ def _least_period(words: Sequence[Hashable]) -> int:
 
 
 def _words(program: Program) -> list[int]:
-    """Return a number for each op, the same for two that are one op of a loop in two turns."""
+    """Return a number for each op: equal for ops of one kind with operands and results alike."""
     ops, layouts = program.ops, _layouts(program)
     sides = [
         _listed(starts, layouts[values])
@@ -107,7 +107,7 @@ def _words(program: Program) -> list[int]:
 
 
 def _layouts(program: Program) -> Int64s:
-    """Return a number for each value, the same for two of one dtype, shape and strides."""
+    """Return a number for each value: equal for values of one dtype, shape and strides."""
     values = program.values
     columns = (
         values.dtype.tolist(),
@@ -125,8 +125,8 @@ def _listed(starts: Int64s, column: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def _reads_alike(made_by: Sequence[Sequence[int]], steps: Sequence[int], period: int) -> bool:
-    """Whether each op reads what was made at the same place of its own turn as in the turn
-    before, or both times what came from elsewhere.
+    """Whether each op reads results of the same ops of its own turn as it does in the turn before.
+    Operands that come from outside the turn need only do so in both turns.
     """
     place = {step: number for number, step in enumerate(steps)}
 
@@ -142,7 +142,7 @@ def _reads_alike(made_by: Sequence[Sequence[int]], steps: Sequence[int], period:
 
 
 class _Accesses:
-    """Reads of a program with the op that last wrote the buffer before, -1 for none, and moves."""
+    """The reads of a program, each with the last earlier writer of its buffer (-1: none); moves."""
 
     def __init__(self, program: Program) -> None:
         step, buffer, writes = accesses(program)
@@ -155,7 +155,7 @@ class _Accesses:
         self._sides = ops.operands[np.repeat(moving, readers)], ops.results[np.repeat(moving, writers)]
 
     def moves(self, begin: int, end: int, carries: Collection[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield step and buffers of what ops of a stretch take over into a carry."""
+        """Yield (step, source, target buffer) of each move in steps [begin, end) into a carry."""
         source, target = (self._program.values.buffer[side] for side in self._sides)
         there = np.zeros(len(self._program.buffers), dtype=np.bool_)
         there[list(carries)] = True
@@ -166,14 +166,14 @@ class _Accesses:
 
 
 def layout_of(program: Program, value: int) -> Hashable:
-    """Return what two values have in common exactly if they have the same layout."""
+    """Return a key that is equal for two values exactly if they have the same layout."""
     row = program.values[value]
     strides = tuple(stride for length, stride in zip(row.shape, row.strides, strict=True) if length > 1)
     return row.shape, row.width, row.bit_offset, strides
 
 
 def _last_before(written_step: Int64s, written: Int64s, step: Int64s, buffer: Int64s) -> Int64s:
-    """Return for each read the last op before its own that writes into its buffer, -1 for none."""
+    """Return for each read the last earlier op that writes into its buffer, -1 if none does."""
     beyond = max(int(written_step.max(initial=0)), int(step.max(initial=0))) + 1
     order = np.sort(written * beyond + written_step)
     at = np.searchsorted(order, buffer * beyond + step) - 1
@@ -183,7 +183,7 @@ def _last_before(written_step: Int64s, written: Int64s, step: Int64s, buffer: In
 
 
 def _loop(found: _Accesses, steps: Sequence[int], period: int) -> CarriedLoop:
-    """Return the loop whose body has these ops, so many in a turn."""
+    """Return the loop that consists of these ops, `period` of them in each turn."""
     starts = np.array([*steps[::period], steps[-1] + 1])
     begin, end = int(starts[0]), int(starts[-1])
     place = {step: number for number, step in enumerate(steps)}
@@ -214,8 +214,8 @@ def _columns(chosen: Bools, *columns: Int64s) -> Iterator[tuple[int, ...]]:
 
 
 def moved_before(program: Program, step: int) -> frozenset[int]:
-    """Return the buffers that the earlier moves of a move's row wrote: a row is a stretch of ops of
-    kind `same`, views between them left out.
+    """Return the buffers that the `same` ops directly before an op wrote, in its row. A row is a
+    sequence of `same` ops; views between them do not end it.
     """
     ops, home = program.ops, program.values.buffer
     views = ops.is_kind(VIEW)
@@ -230,8 +230,8 @@ def moved_before(program: Program, step: int) -> frozenset[int]:
 
 
 def loops_of(program: Program, pairs: Iterable[tuple[int, int]]) -> Mapping[int, list[tuple[int, int]]]:
-    """Return pairs of buffers in groups: those that moves, and the pairs themselves, connect. What
-    moves lose of values that they hand on to each other is of one loop, however many turns.
+    """Return pairs of buffers in groups, by a number for each: pairs are in one group if `same` ops
+    or pairs connect their buffers. So all turns of one loop are in one group.
     """
     ops, home = program.ops, program.values.buffer
     head = np.arange(len(program.buffers)).tolist()
@@ -260,24 +260,24 @@ def loops_of(program: Program, pairs: Iterable[tuple[int, int]]) -> Mapping[int,
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """What one loop hands from turn to turn, as a plan lays it."""
+    """The buffers that one loop hands from turn to turn, where a plan places them."""
 
     together: frozenset[int]
-    """Carries, and what is moved into one without changing its place."""
+    """Carries, and buffers that are moved into a carry at the same address."""
     exchanged: frozenset[frozenset[int]]
-    """Pairs of the operand of a move and a carry in one place, where the result of another move of
-    the turn lies too, of turns in which at least two moves lie so.
+    """Pairs of a move's operand and a carry at one address, to which another move of the same turn
+    writes. Only turns with at least two such moves count.
     """
     astray: frozenset[int]
-    """Carries, and what is moved into one, in the arena of another that lies in theirs."""
+    """Carries, and buffers moved into one, in the arena of another that is in their own arena."""
 
     def holds(self, one: int, other: int) -> bool:
-        """Whether both of two buffers are handed on."""
+        """Whether both buffers are of `together`, or they are a pair of `exchanged`."""
         return {one, other} <= self.together or frozenset((one, other)) in self.exchanged
 
 
 def handed_on(loop: CarriedLoop, plan: Plan | None) -> HandedOn:
-    """Return what a loop hands on under a plan, or whatever the plan is.  O(moves)."""
+    """Return the buffers that a loop hands on; its carries alone without a plan.  O(moves)."""
     if plan is None:
         return HandedOn(loop.carries, frozenset(), frozenset())
 

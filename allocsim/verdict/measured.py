@@ -1,19 +1,19 @@
-"""Causes that K, D and P add: kernels that break their own declaration, and differences that
-nothing accounts for.
+"""Causes that K, D and P add: kernels that break their own declaration, and differences that no
+other cause explains.
 
-K convicts a kernel where the plan uses an alias that was measured unsafe. D confirms it by a wrong
-result from right operands at that op. D never acquits: where it saw no difference, that is said and
-no more. A violation of the plan at an op explains operands that differ there. It explains a wrong
-result from right operands only if it is about that op's own bytes (`OF_RESULTS`). P tells what a
-kernel did where it may not.
+K adds a cause if the plan uses an alias that was measured unsafe: the kernel is at fault, or the
+plan if nobody declares the pair. D confirms this cause if that op made a wrong result from right
+operands; if not, the cause stays, and its text says so. A violation of the plan at an op explains
+operands that differ there. It explains a wrong result from right operands only if its kind is in
+`OF_RESULTS`. P reports accesses that a kernel may not make.
 
-A pair known *not* to be declared is none of K's business: S calls its use unsafe without running
-anything. Late and uninitialised reads that P saw are not told here: S tells them of the same runs.
-Nor is what a kernel does to values that reach outside their buffers: it does what the program says.
+If a kernel is known *not* to declare a pair, K adds no cause: S reports its use without a run. Late
+and uninitialised reads that P saw add none either, since S reports them for the same runs. A kernel
+is not charged for values of the program that reach outside their buffers.
 
 Complexity: O(ops) for each kernel measured unsafe, O(incidents + origins).
 
-What this module does not see: how anything was measured, and what S, H and L found beyond their
+What this module does not see: how the rows were measured, and anything of S, H and L but their
 records.
 """
 
@@ -38,17 +38,19 @@ TWICE: Final = " (no differential run can show it: the reference gives the buffe
 MUTATION: Final = " (a mutation: wrong under every plan, so that no differential run can show it)"
 
 OF_RESULTS: Final = frozenset({"UnsafeInPlace", "ResultsOverlap", "OutOfBounds"})
-"""Violations that make an op write wrong bytes though it read right ones."""
+"""Kinds of violation by which an op writes wrong bytes though its operands were right."""
 
 OF_OPERANDS: Final = BY_KERNEL - WRITES
-"""What a kernel does that makes its own result wrong, or leaves it out."""
+"""Kinds of incident by which the kernel's own result is wrong or missing."""
 
 Use = tuple[int, int]
 """Run and step."""
 
 
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel and pair of positions a plan relies on and K found unsafe."""
+    """Yield a cause for each kernel with an (operand, result) pair that a plan uses in place and K
+    measured unsafe.
+    """
     uses: dict[tuple[KernelRow, int, str], list[Use]] = defaultdict(list)
     for row, use, (operand, result) in _measured_unsafe(dossier):
         declared = _op(dossier, use).in_place
@@ -63,8 +65,8 @@ def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
 
 
 def _measured_unsafe(dossier: Dossier) -> Iterator[tuple[KernelRow, Use, tuple[int, int]]]:
-    """Yield each operand and result of an op, by position, that begin at one address as planned,
-    where K measured that to be unsafe: with the row that says so.
+    """Yield (row, use, (operand, result)) for each operand and result, by position, that begin at
+    one address by plan, if a row of K measured that pair unsafe.
     """
     rows: dict[tuple[str, int], list[KernelRow]] = defaultdict(list)
     for row in _unsafe(dossier, "over"):
@@ -91,8 +93,8 @@ def _op(dossier: Dossier, use: Use) -> Op:
 def _kernel_cause(
     dossier: Dossier, row: KernelRow, position: int, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None
 ) -> Cause:
-    """Return the cause of a kernel that is unsafe over the operand at this position, which is the
-    source slot of the row; `seen` are the places where D saw it, None where D did not run.
+    """Return the cause of a kernel that is unsafe with its result over the operand at `position`,
+    the row's source slot. `seen`: the places where D saw it; None if D did not run.
     """
     mutation, written = True, 0
     for use in places:
@@ -124,7 +126,7 @@ def _kernel_cause(
 
 
 def _cause_at(dossier: Dossier, change: Change, text: str, use: Use, value: int, **more: Any) -> Cause:
-    """Return a cause that strikes first at an op, of one of its values."""
+    """Return a cause whose first place is the op of `use`, and there `value`."""
     run, step = use
     home = int(dossier.runs[run].program.values.buffer[value])
     place = FirstPlace(run=run, step=step, op=step, value=value, buffer=home)
@@ -133,9 +135,8 @@ def _cause_at(dossier: Dossier, change: Change, text: str, use: Use, value: int,
 
 
 def twice_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel measured wrong where its operands are one buffer.
-
-    O(ops) where there is such a kernel.
+    """Yield a cause for each kernel that is measured wrong when two operands are one buffer, if the
+    program calls it so. O(ops).
     """
     found: dict[KernelRow, list[Use]] = defaultdict(list)
     for rows, given, use in _given_twice(dossier):
@@ -158,8 +159,8 @@ def twice_causes(dossier: Dossier) -> Iterator[Cause]:
 
 
 def _given_twice(dossier: Dossier) -> Iterator[tuple[Sequence[KernelRow], Collection[int], Use]]:
-    """Yield the operands of each op that are given one buffer with others, where K measured some
-    kernel of its kind wrong for that: with the rows that say so.
+    """Yield (rows, operands, use) for each op of a kind that K measured wrong with one buffer for
+    two operands: K's rows, and the operands of this op that share a buffer.
     """
     unsafe: dict[str, list[KernelRow]] = defaultdict(list)
     for row in _unsafe(dossier, "duplicate"):
@@ -184,7 +185,7 @@ def _error(row: KernelRow) -> str:
 
 
 def sanitizer_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel and each sort of thing that it did and may not."""
+    """Yield a cause for each kind of op and each sort of forbidden access that P saw of it."""
     found: dict[tuple[str, str | None], list[Incident]] = defaultdict(list)
     for incident in dossier.evidence.sanitizer or ():
         if incident.kind in BY_KERNEL and not _as_told(dossier, incident):
@@ -214,8 +215,8 @@ def _row_of(incident: Incident) -> NamingRow:
 
 
 def _as_told(dossier: Dossier, incident: Incident) -> bool:
-    """Return whether the op was handed bytes outside a buffer, in which case what it does there is
-    no misdeed of its kernel.
+    """Return whether a value of the incident's op reaches outside its buffer. Then the program is
+    wrong, not the kernel that accesses these bytes.
     """
     if incident.op is None:
         return False
@@ -230,12 +231,12 @@ def _as_told(dossier: Dossier, incident: Incident) -> bool:
 
 
 def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]:
-    """Yield what D saw and nothing accounts for, one cause for each kind of op: said plainly, with
-    what is missing.
+    """Yield a cause for each kind of op at which D saw a difference that no violation, kernel or
+    incident explains. Its text says which measurement is missing.
     """
     evidence = dossier.evidence
     if dossier.report.count > len(dossier.report.violations):
-        return  # what is not listed may account for it
+        return  # a violation that is not listed may explain the difference
     found: dict[str, list[Origin]] = defaultdict(list)
     kernels = {
         (run, step)
@@ -254,7 +255,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
         if place in (taken if origin.what == "operand" else own):
             continue
         if origin.what == "operand" and (origin.run, int(program.values.buffer[origin.value])) in racing:
-            continue  # somebody wrote there, or did not yet, because nothing said when
+            continue  # a race: another op may have written these bytes too early or too late
         found[dossier.kind(*place) or ""].append(origin)
     unmeasured = "K has not measured this kernel"
     missing = unmeasured if evidence.audit is None else "S and K find nothing that accounts for it"
@@ -270,7 +271,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
 
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
-    """Yield where a kernel's cause strikes."""
+    """Yield the uses, as (run, step), at which the cause of a kernel applies."""
     change = cause.change
     for row, use, pair in _measured_unsafe(dossier):
         if row.kind == change.op_kind and pair == (change.operand, change.result):
@@ -281,11 +282,10 @@ def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
 
 
 def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
-    """Return whether what P saw explains a difference that D saw: bytes a kernel wrote elsewhere,
-    or a result made of what it may not read.
+    """Return whether an incident of P explains a difference of D. Any write outside of results
+    explains a wrong operand: D runs without red zones, so an overrun may hit another value there.
 
-    D runs in memory without red zones, so what an overrun hits there may be another operand than in
-    the sanitized run.
+    A wrong result is explained by an incident of `OF_OPERANDS` at the same op.
     """
     incidents = dossier.evidence.sanitizer or ()
     if origin.what == "operand":
@@ -294,7 +294,7 @@ def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
 
 
 def origin_text(dossier: Dossier, origin: Origin) -> str:
-    """Name the tensor of an origin and the op where it went wrong."""
+    """Name the tensor of an origin and the op at which it was first wrong."""
     program = dossier.runs[origin.run].program
     op = program.ops[origin.op]
     run = f" of run {origin.run}" if origin.run else ""
@@ -302,7 +302,7 @@ def origin_text(dossier: Dossier, origin: Origin) -> str:
 
 
 def explains(dossier: Dossier, cause: Cause, origin: Origin) -> bool:
-    """Whether a cause accounts for an origin: it lost these bytes, or its kernel wrote them."""
+    """Whether a cause explains an origin: by a violation at that op, or by its kernel."""
     place = origin.run, origin.op
     if cause.change.kind in {"kernel", "promise", "twice"}:
         return origin.what == "result" and place in set(_uses(dossier, cause))

@@ -1,11 +1,11 @@
-"""Naming a cause: from its mend and what it explains to a class (C01 to C15) and the party at
-fault.
+"""Naming a cause: its class (C01 to C15) and the party at fault, from its mend and its violations.
 
-Who is charged is decided before (`allocsim.verdict.charging`); the table `NAMES` only says what
-that is called. The first row that applies decides. A row asks plain questions about the program,
-the belief, the plan and the session; it looks at no name and no number of a buffer.
+`allocsim.verdict.charging` has already chosen the mend; the table `NAMES` gives it class and party.
+The first row that applies decides. The condition of a row is a function of this module that asks
+facts of the program, the belief, the plan and the session. No condition depends on a name or an
+index of a buffer.
 
-What this module does not see: how a violation came under its mend.
+What this module does not see: why a violation was charged to its mend.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,23 +23,23 @@ TELLING: Final = (
     "StaleRead", "UnsafeInPlace", "ResultsOverlap", "OverwrittenRead", "UninitialisedRead", "Race", "Unplaced", "Undersized",
     "OutOfBounds", "WrongArena", "Misaligned", "Overlap", "BadShare", "BadSize", "MissingPin", "LifetimeTooShort",
 )  # fmt: skip
-"""Kinds of violation, the most telling first; others come between S and L."""
+"""Kinds of violation, the most telling first; a kind not listed ranks as `Overlap` does."""
 
 
 ONE_END: Final = ({("low",)}, {("high",)})
-"""The `ends` of violations that are all found at one end of the sizes alone."""
+"""The sets of `ends` of violations that exist only at one end, and the same, of the sizes."""
 
 
 def always(_dossier: Dossier, _mend: Change, _violations: Sequence[Violation]) -> bool:
-    """The kind of change is evidence enough."""
+    """No condition: the kind of the change decides by itself."""
     return True
 
 
 class NamingRow(NamedTuple):
-    """One row of the table."""
+    """One row of `NAMES`: the class and the party of a cause, and when they apply."""
 
     mends: tuple[str, ...]
-    """Kinds of change that it is about."""
+    """Kinds of change to which the row may apply."""
     evidence: str
     class_: str
     party: str
@@ -47,13 +47,13 @@ class NamingRow(NamedTuple):
 
 
 def told_most(violations: Sequence[Violation]) -> Violation:
-    """Return the violation that tells most of a cause: by kind, then the earliest."""
+    """Return the most telling violation: the first kind in `TELLING`, then the earliest."""
     middle = TELLING.index("Overlap")
     return min(violations, key=lambda v: (TELLING.index(v.kind) if v.kind in TELLING else middle, *strikes(v)))
 
 
 def strikes(v: Violation) -> tuple[int, int]:
-    """Return what orders violations in time: run and step, what belongs to none before all."""
+    """Return (run, step) of a violation as a sort key; -1 where there is none."""
     return -1 if v.run is None else v.run, -1 if v.step is None else v.step
 
 
@@ -70,8 +70,8 @@ def _late(violations: Sequence[Violation]) -> list[Violation]:
 
 
 def in_two_calls(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Victim and taker lie in different calls or branches, neither inside the other, in every
-    violation about two buffers.
+    """In every violation about two buffers, the buffers belong to different inlined calls or
+    branches, neither of which contains the other.
     """
     homes = [
         [dossier.doings(dossier.program(v)).homes.get(buffer) for buffer in pair]
@@ -86,7 +86,7 @@ def _beside(one: Call, two: Call) -> bool:
 
 
 def _laid(dossier: Dossier, violations: Sequence[Violation]) -> Iterator[tuple[Violation, list[int]]]:
-    """Yield the violations about two buffers that a plan laid, with these buffers."""
+    """Yield each violation about two buffers of a plan, with these two buffers."""
     for v in violations:
         pair = _two(dossier, v)
         if pair and v.kind not in {"BadShare", "Race"}:
@@ -94,7 +94,7 @@ def _laid(dossier: Dossier, violations: Sequence[Violation]) -> Iterator[tuple[V
 
 
 def _two(dossier: Dossier, v: Violation) -> list[int]:
-    """Return the two buffers of a violation, none where it is about one."""
+    """Return the two buffers of a violation; the list is empty if it is about one buffer."""
     other = dossier.other_buffer(v)
     return [] if v.buffer is None or other is None or other == v.buffer else [v.buffer, other]
 
@@ -110,7 +110,7 @@ def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) ->
 
 
 def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan gave one slot to two buffers whose content comes from outside the program."""
+    """The plan gave one address to two buffers of which neither is a temporary."""
     return any(
         (dossier.program(v).buffers.role[pair] != Role.TEMPORARY).all()
         for v in violations
@@ -119,12 +119,12 @@ def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]
 
 
 def one_op(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan gave one slot to two results of one op."""
+    """The plan gave one address to two results of one op."""
     return any(v.kind == "ResultsOverlap" and _in_one_slot(dossier, v) for v in violations)
 
 
 def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
-    """Return the two buffers of a violation if their slots begin at one address, else none."""
+    """Return the two buffers of a violation if their slots begin at one address, else no buffer."""
     run, pair = dossier.run(v), _two(dossier, v)
     if run is None or not pair:
         return []
@@ -134,22 +134,21 @@ def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
 
 
 def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The violations occur at one end of the ranges of sizes, and not at the other."""
+    """All violations exist at the same end of the ranges of sizes, and not at the other."""
     return {v.ends for v in violations} in ONE_END
 
 
 def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The first late read wants a value that was moved behind another one, which overwrote it."""
+    """The first late read is by a `same`, and an earlier `same` of its row overwrote the value."""
     late = min(_late(violations), key=lambda v: (v.run, v.op), default=None)
     return late is not None and bool(dossier.lost_to(late))
 
 
 def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Both buffers are what one turn of a loop hands to the next, in every violation about two
-    buffers.
+    """In every violation about two buffers, one turn of a loop hands both buffers to the next.
 
-    A read of bytes that a `same` carried there from elsewhere does not show who lies there; it
-    counts only where no other violation does.
+    A late read of bytes that a `same` copied from elsewhere does not show which buffers share
+    bytes; it is asked only if there is no other violation about two buffers.
     """
     found: list[bool] = []
     carried: list[bool] = []
@@ -164,8 +163,8 @@ def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violat
 
 
 def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Each slot is wrong in its arena alone, and that is the arena of another carry of the loop,
-    whose slot lies in the arena of this one.
+    """Each violation is a `WrongArena`: the slot of a loop's carry is in the arena of another carry
+    of that loop, and the slot of the other carry is in the arena of this one.
     """
 
     def astray(v: Violation) -> bool:
@@ -178,8 +177,8 @@ def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Viola
 
 
 def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan laid an output over an input that the caller had donated to it, and the op that
-    writes the output may write over that operand.
+    """The plan laid an output over an input by a believed pair of input and output, and no
+    violation says that the op is unsafe in place.
     """
     if any(v.kind == "UnsafeInPlace" for v in violations):
         return False
@@ -188,7 +187,7 @@ def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> 
 
 
 def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The belief missed the host's reads, and no read of an op."""
+    """The belief leaves out reads of the host, and no access of any other op."""
     beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"}}
     if beliefs:
         return beliefs == {"MissingPin"}
@@ -197,24 +196,24 @@ def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violat
 
 
 def laid_by_host(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The host wrote, in the same run, each value that a late read wants."""
+    """Each late read of the buffer should find a value that the host wrote in the same run."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer and v.want_run == v.run]
     return bool(late) and all(dossier.kind(v.want_run, v.want_op) == HOST_WRITE for v in late)
 
 
 def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The last use that the belief missed, or else the last late read, reads through a view."""
+    """The last read outside the believed life, or else the last late read, goes through a view."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer]
     if mend.problem is not None and mend.buffer is not None:
         problem = dossier.document.problems[mend.problem]
         start, stop = int(problem.start[mend.buffer]), int(problem.stop[mend.buffer])
         born, past = dossier.lives(problem.program)[0][mend.buffer].tolist()
         if start > born and stop >= past:
-            return False  # born late: nothing that reads was missed
+            return False  # the believed life begins too late, and leaves out no read
         if dossier.doings(problem.program).last_read_outside_through_view(mend.buffer, start, stop):
             return True
         if any(not start <= _reader(v) < stop for v in late):
-            return False  # the belief ends before a late reader: the use missed last decides, and that is known
+            return False  # the belief leaves out the late read, and the last read it leaves out uses no view
     if not late:
         return False
     last = max(late, key=_reader)
@@ -229,9 +228,8 @@ def _reader(late: Violation) -> int:
 
 
 def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """A copy between arenas reads another copy of an input than the one of its run: the host did
-    not write that copy in this run, and no op reads the one that the host did write, of the same
-    layout.
+    """A copy between arenas reads the wrong instance of an input: the host did not write that
+    instance in this run. The host wrote another value of the same layout, which no op reads.
     """
     for v in violations:
         run = dossier.run(v)
@@ -246,12 +244,12 @@ def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violati
 
 
 def counted_on(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The value that is read was written in an earlier run and overwritten since."""
+    """Some violation is a late read: the value was written once, and has been overwritten."""
     return bool(_late(violations))
 
 
 def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """A run of another program overwrote the value that is read."""
+    """In each late read, a run of another program overwrote the value."""
     late, runs = _late(violations), dossier.document.runs
     takers = [(v.run, v.other_run) for v in late]
     return bool(late) and all(
@@ -260,24 +258,26 @@ def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Viola
 
 
 def given_back(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The races come from reuse, and the planner kept its rule: it was told only which buffers were
-    freed, and gave their bytes out again in the order of their stream.
+    """The races come from reuse, and the allocator kept its rule: before it gave bytes out again,
+    they had been freed in the order of their own stream (`allocsim.verdict.stream_order`).
     """
     return mend.plan is not None and all(dossier.rule_kept(v) for v in violations)
 
 
 def of_plan(_dossier: Dossier, mend: Change, _violations: Sequence[Violation]) -> bool:
-    """The race comes from a plan that gave the bytes of one buffer to another."""
+    """The race comes from reuse: with every buffer apart, it does not exist."""
     return mend.plan is not None
 
 
 def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan laid carries of a loop over each other, or each in the arena of the other."""
+    """The plan laid carries of a loop over each other, or exchanged their arenas."""
     return between_carries(dossier, mend, violations) or exchanged_arenas(dossier, mend, violations)
 
 
 def _rows(table: str) -> tuple[NamingRow, ...]:
-    """Return the rows of a table: kinds of change, class and party, a fact named here, evidence."""
+    """Return the rows of a table in text: kinds of change, class and party, the name of a function
+    of this module (empty: `always`), evidence.
+    """
     return tuple(
         NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact or "always"])
         for mends, charge, fact, evidence in cells(table)
@@ -322,7 +322,7 @@ in place                   | C03 caller     |                  | a mutation the 
 read only                  | C11 caller     |                  | an op writes into a read-only buffer
 bounds                     | C12 caller     |                  | a value of the program reaches outside its buffer
 """)
-"""What the cause of a violation is called; the first row that applies decides."""
+"""Class, party and evidence of a cause, by the kind of its mend; the first row that applies."""
 
 MEASURED_NAMES: Final = {
     row.mends[0]: row._replace(mends=("misdeed",)) if row.mends[0][0].isupper() else row
@@ -341,4 +341,4 @@ ResultUnwritten | C14 kernel      | | a kernel left part of its result unwritten
 unknown         | unknown unknown | | a difference that no violation and no unsafe pair at that op accounts for
 """)
 }
-"""What K, D and P add: by kind of mend, or of incident."""
+"""Class, party and evidence of causes by K, D and P, by kind of mend or of incident."""
