@@ -1,15 +1,13 @@
-"""Where an op was before control flow was flattened: the inlined calls and branches it comes from,
-where the document says so.
+"""The inlined call, branch or loop body that each op comes from, if the document states it.
 
-A program is one path taken, with called graphs in line. Which ops were a branch, a called graph or
-the body of a loop cannot be seen in it, so whoever flattens says it, in the `meta` of each such op:
-`{"call": ["cond_1", "then"]}`, a path of strings or whole numbers, outermost first. Ops of the
-outermost graph carry none; the iterations of a loop carry the same path. Paths are compared with
-each other and mean nothing by themselves. Anything else under that key is no path and is not looked
-at.
+A program is one path through the original, with called graphs inlined, so it does not show which
+ops were a branch, a called graph or the body of a loop. The importer that flattens may state it in
+the `meta` of each such op: `{"call": ["cond_1", "then"]}`, a path of strings or whole numbers,
+outermost first. Ops of the outermost graph have no path; the iterations of a loop share one path.
+Paths are only compared with each other. Any other value under that key is ignored.
 
-A buffer belongs to the innermost call that holds every op that writes it, or, where no op does,
-every op that reads it.
+A buffer belongs to the innermost call that contains every op that writes it, or, if no op writes
+it, every op that reads it.
 
 Complexity: O(accesses) once for a program that carries paths, O(1) for one that does not.
 
@@ -28,7 +26,7 @@ OUTERMOST: Final[Call] = ()
 
 
 def calls(program: Program) -> Mapping[int, Call]:
-    """Return the path of each op that carries one, by step."""
+    """Return the path of each op that states one, by step."""
     found = ((step, meta.get("call")) for step, meta in program.ops.meta.items())
     return {
         step: tuple(path)
@@ -38,7 +36,7 @@ def calls(program: Program) -> Mapping[int, Call]:
 
 
 def homes(program: Program) -> Mapping[int, Call]:
-    """Return each buffer's call, if ops other than `view` access it; empty without any path."""
+    """Return the call of each buffer that an op other than `view` accesses; empty without paths."""
     path = calls(program)
     if not path:
         return {}
@@ -56,5 +54,5 @@ def _common(one: Call, other: Call) -> Call:
 
 
 def is_label(part: object) -> TypeGuard[str | int]:
-    """Whether something names a call or an op: a string or a whole number."""
+    """Whether a value is a string or a whole number, as a part of a path or a name must be."""
     return isinstance(part, str | int) and not isinstance(part, bool)

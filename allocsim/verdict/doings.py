@@ -1,9 +1,7 @@
-"""What a program does, as the rows of the table ask it: each fact found once for all violations of
-a program.
+"""Facts of a program that the conditions of `NAMES` ask for, each computed once.
 
-Thousands of violations may ask the same of a program of a million ops, so nothing here is found for
-one of them: a fact is O(columns) at its first use, or O(operands) for an op that is asked about,
-and then a look-up.
+Thousands of violations may ask for the same fact of a program with a million ops. So a fact costs
+O(columns) at its first use, or O(operands) for the op it is about, and is a look-up afterwards.
 
 What this module does not see: violations, plans and beliefs.
 """
@@ -24,9 +22,9 @@ T = TypeVar("T")
 
 
 def once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Remember in an object's `answers` what a method answered.
+    """Cache the results of a method in `answers` of its object.
 
-    Numbers and sets are known by their value, parts of a document by identity.
+    Arguments that are integers, tuples or frozensets count by value, all others by identity.
     """
 
     @wraps(method)
@@ -41,7 +39,7 @@ def once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, 
 
 
 class Doings:
-    """One program, with what is asked of it computed once."""
+    """One program, and facts of it that are computed once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -62,7 +60,7 @@ class Doings:
 
     @once
     def buffers(self, step: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The buffers an op reads, and those it writes."""
+        """Return the buffers that an op reads, and the buffers that it writes."""
         op, home = self.program.ops[step], self.program.values.buffer
         return frozenset(home[list(op.operands)].tolist()), frozenset(home[list(op.results)].tolist())
 
@@ -73,15 +71,15 @@ class Doings:
 
     @cached_property
     def loops(self) -> tuple[CarriedLoop, ...]:
-        """The loops that the paths of the ops tell of."""
+        """The loops found in the paths of the ops (`allocsim.verdict.carries`)."""
         return loops(self.program)
 
     @cached_property
     def own(self) -> Bools:
         """Bool (values,): which values are their buffer's own; the others are views of it.
 
-        Own is what an op other than `view` makes, and, in a buffer no such op writes (content),
-        what no op makes.
+        Own are results of ops other than `view`. A value that no op makes is own, too, in a
+        parameter or state, and in a buffer that no op other than `view` writes.
         """
         program = self.program
         producer, buffer = program.producer, program.values.buffer
@@ -101,7 +99,7 @@ class Doings:
 
     @cached_property
     def _reads(self) -> dict[int, dict[int, bool]]:
-        """Buffer -> steps, in order, of ops but `view` that read it -> whether by views alone."""
+        """Buffer -> step of each op but `view` that reads it, in order -> whether only by views."""
         ops = self.program.ops
         steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
         keep = ~ops.is_kind(VIEW)[steps]
@@ -113,19 +111,19 @@ class Doings:
         return found
 
     def reads_through_view(self, buffer: int, step: int) -> bool:
-        """Whether an op reads a buffer, and no operand is the buffer's own."""
+        """Whether an op reads a buffer, and every operand in it is a view."""
         return self._reads.get(buffer, {}).get(step, False)
 
     def last_read_outside_through_view(self, buffer: int, start: int, stop: int) -> bool:
-        """Whether some op outside steps `[start, stop)` reads a buffer, and the last that does
-        reads it through a view.
+        """Whether an op outside steps `[start, stop)` reads a buffer, and the last such op reads it
+        through views alone.
         """
         reads = reversed(self._reads.get(buffer, {}).items())
         return next((through for step, through in reads if not start <= step < stop), False)
 
     def written_before(self, buffer: int | None, step: int) -> tuple[int, int] | None:
-        """Return the row among the results, and the op, of what was last written into a buffer
-        before an op; views do not write. None where nothing was.
+        """Return (index into `ops.results`, op) of the last write into a buffer before an op; None
+        without one. A `view` does not write.
         """
         rows = self._writes.get(-1 if buffer is None else buffer, [])
         at = bisect_left(rows, int(self.program.ops.result_starts[step]))
@@ -135,7 +133,7 @@ class Doings:
 
     @cached_property
     def _writes(self) -> dict[int, list[int]]:
-        """Buffer -> the rows of the results, in order, that lie in it and that no view made."""
+        """Buffer -> indices into `ops.results`, in order, of the writes into it; views left out."""
         ops = self.program.ops
         rows = np.flatnonzero(np.repeat(~ops.is_kind(VIEW), np.diff(ops.result_starts)))
         found: dict[int, list[int]] = {}
@@ -144,7 +142,7 @@ class Doings:
         return found
 
     def copies(self, step: int) -> bool:
-        """Whether an op may copy: a `same`, or one operand taken over as an equal result."""
+        """Whether an op may copy: a `same`, or an op of one operand and one result alike."""
         op = self.program.ops[step]
         if self.program.same_ops[step]:
             return True
@@ -153,15 +151,15 @@ class Doings:
         return layout_of(self.program, op.operands[0]) == layout_of(self.program, op.results[0])
 
     def filled(self, buffer: int | None, skip: frozenset[int]) -> bool:
-        """Whether the host lays some of a buffer, but for the ops of `skip`: then the rest of it is
-        padding, and no other instance of an input.
+        """Whether the host writes some value into a buffer by an op outside `skip`. Then its other
+        bytes are padding, and the buffer is not another instance of an input.
         """
         return any(int(self.program.producer[value]) not in skip for value in self._uploads.get(buffer or 0, ()))
 
     @once
     def instead_of_unread(self, value: int, skip: frozenset[int]) -> bool:
-        """Whether a value, or what the host is to lay into its buffer, is laid out as one that the
-        host lays, but for the ops of `skip`, and no op but `view` reads.
+        """Whether an upload outside `skip`, which no op but `view` reads, has the layout of a value
+        or of an upload into the buffer of this value.
         """
         buffer = int(self.program.values.buffer[value])
         laid = {layout_of(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
@@ -169,7 +167,7 @@ class Doings:
 
     @cached_property
     def _uploads(self) -> dict[int, list[int]]:
-        """Buffer -> the values that the host lays into it."""
+        """Buffer -> the values that the host writes into it."""
         ops, home = self.program.ops, self.program.values.buffer
         laid = ops.results[np.repeat(ops.is_kind(HOST_WRITE), np.diff(ops.result_starts))].tolist()
         found: dict[int, list[int]] = {}

@@ -1,5 +1,5 @@
-"""What a report and the runs of a document say before anything is charged: which kinds are beliefs,
-what each detector found, what only later runs show, which runs overlap in time.
+"""Facts of a report and its runs, before charging: how many violations each detector found, how
+many only later runs show, which kinds are about beliefs, how many runs overlap in time.
 
 What this module does not see: causes.
 """
@@ -12,11 +12,11 @@ from allocsim.model import Document, Run, waited_for
 from allocsim.verdict.evidence import Evidence
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
-"""What L says; `Race` is H's, everything else a report lists is S's."""
+"""Kinds of violation that L finds; H finds `Race`, and S finds all others."""
 
 
 def counts_of(evidence: Evidence, report: Report) -> dict[str, int | None]:
-    """Return how much each detector found, by its letter; None where it did not run."""
+    """Return the number of defects that each detector found, by letter; None if it did not run."""
     document, audit, races = evidence.document, evidence.audit, report.counts.get("Race", 0)
     beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
     compared = evidence.origins is not None or evidence.diverges is not None
@@ -32,13 +32,13 @@ def counts_of(evidence: Evidence, report: Report) -> dict[str, int | None]:
 
 
 def streams(document: Document) -> int:
-    """Return the most streams of a program that runs."""
+    """Return the largest number of streams of a program that runs."""
     return max((len(run.program.streams) for run in document.runs), default=1)
 
 
 def only_later(report: Report) -> int:
-    """Count the violations of S and H that one run alone would not have: those in later runs that
-    the first run, of the same program, does not show, and what a later run did to the first.
+    """Count the violations of S and H that one run alone would not have: those in a later run that
+    run 0 does not have at the same place, and those that a later run causes in an earlier one.
     """
 
     def place(v: Violation) -> tuple[object, ...]:
@@ -51,7 +51,7 @@ def only_later(report: Report) -> int:
 
 
 def at_once(runs: Sequence[Run]) -> int:
-    """Count the runs that overlap another one in time: neither waits for the other.
+    """Count the runs that may overlap another run in time, since neither waits for the other.
 
     O(runs^2 / 64), O(runs) where each waits for all before it.
     """

@@ -1,4 +1,4 @@
-"""A cause in words: who lost bytes, who took them, who read them late, which belief failed.
+"""A cause in words: the victim, the op that overwrote it, the late read, the false belief.
 
 What this module does not see: how violations were charged and named.
 """
@@ -22,11 +22,11 @@ REMEDIES = {
     "upload": "; let the host write it before every run",
     "state": "; give it the role of a state, or memory of its own",
 }
-"""What the party at fault can do by itself, where that is not a change of the plan."""
+"""Kind of mend -> what the party at fault can do without a change of the plan, in words."""
 
 
 def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], row: NamingRow) -> Cause:
-    """Return a cause that the judge's violations tell of."""
+    """Return the cause of a mend, from the violations charged to it and its row of `NAMES`."""
     v = told_most(violations)
     program = dossier.program(v)
     reader = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
@@ -39,7 +39,7 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
     )
     first = min(
         [one for one in violations if one.kind in READ_WRONG] if v.kind in READ_WRONG else violations,
-        key=lambda v: (v.op is None and v.step is None, *strikes(v)),  # of no one place: where it did harm says more
+        key=lambda v: (v.op is None and v.step is None, *strikes(v)),  # violations without a place come last
     )
     return named_cause(
         dossier,
@@ -58,12 +58,12 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
 
 
 def wrong_bytes(violations: Sequence[Violation]) -> int:
-    """Return how many bytes are read wrong, over all places."""
+    """Return the number of bytes that are read wrong, summed over the violations."""
     return sum(high - low for v in violations if v.kind in READ_WRONG for low, high in v.bytes)
 
 
 def named_cause(dossier: Dossier, row: NamingRow, change: Change, text: str, first: FirstPlace, **more: Any) -> Cause:
-    """Return the cause that a row names: what it is, its change in words, its first place."""
+    """Return a cause with the class, party and evidence of `row`, and its change in words."""
     return Cause(
         class_=row.class_, party=row.party, evidence=row.evidence, text=text, first=first,
         mend=mend_words(dossier, change), change=change, **more,
@@ -71,7 +71,7 @@ def named_cause(dossier: Dossier, row: NamingRow, change: Change, text: str, fir
 
 
 def mend_words(dossier: Dossier, mend: Change) -> str:
-    """Say what would make the violations of a mend vanish."""
+    """Return in words the mend that makes the violations vanish."""
     program = program_of(mend, dossier.document)
     buffers, ops = program.buffers.names, program.ops
     name = "it" if mend.buffer is None else buffers[mend.buffer]
@@ -111,7 +111,7 @@ def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str)
 
 
 def _writer(dossier: Dossier, v: Violation) -> Witness | None:
-    """Who wrote what was found, where somebody did."""
+    """Return the writer of the bytes that a read found; None if the judge found no writer."""
     if v.other_op is None and v.other_buffer is None:
         return None
     other_run = v.other_run if v.other_run is not None else v.run
@@ -119,8 +119,8 @@ def _writer(dossier: Dossier, v: Violation) -> Witness | None:
 
 
 def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness | None]:
-    """Name who loses bytes, who writes them and who reads them: of two writes, the earlier in the
-    list loses and nobody reads.
+    """Return victim, writer and reader of a race. Of two racing writes, the op that is earlier in
+    the list is the victim, and there is no reader.
     """
     program = dossier.program(v)
     later = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
@@ -132,7 +132,7 @@ def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness |
 
 
 def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
-    """Name the three parties of a stale read."""
+    """Return in words the reader, the writer and the victim of a stale read."""
     later = f" of run {reader.run}" if reader.run != victim.run and reader.run else ""
     by = "it is not there"
     if writer is not None and writer.op is not None:
@@ -141,7 +141,7 @@ def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
 
 
 def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
-    """Say which belief failed, comparing what was believed with what the program does."""
+    """Return in words the false belief and the access that contradicts it; None without one."""
     if v.kind == "Race":
         return _believed_order(dossier, v)
     problem, program = dossier.problem(v), dossier.program(v)
@@ -179,7 +179,7 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
 
 
 def _believed_order(dossier: Dossier, v: Violation) -> str | None:
-    """Say what reuse took for granted where streams do not keep to it; not of unplanned races."""
+    """Return in words the order that reuse assumed and streams do not keep; None without reuse."""
     if v.in_apart:
         return None
     assert v.op is not None

@@ -1,22 +1,22 @@
-"""Whether an allocator kept its rule: what it gave out again, it had been given back in stream
-order.
+"""Whether a caching allocator kept its rule: a block is reused in the order of its own stream.
 
-A caching allocator hears of a program nothing but calls: give out, take back. Its rule is that a
-block serves again where the device comes to it after all that its own stream was given before the
-block came back. Uses on other streams it learns from whoever makes them (`record_stream`, a wait).
+Such an allocator sees only calls of alloc and free. Its rule: a block may be given out again for
+ops that run after all ops its own stream had been given before the free. It learns of uses on other
+streams only from the code that makes them (`record_stream`, a wait).
 
-What a document states of that: the events of a plan, in order, and the streams of ops. A plan with
-a problem was told lifetimes, and has to bear every order; so the rule is asked only where there are
-events and no problem. A block's own stream is that of the first op that touches it, since no event
-names one.
+A document states the events of a plan, in order, and the streams of ops. A planner with a problem
+was told lifetimes and must respect every order of the streams, so the rule is asked only of plans
+with events and no problem. A block's own stream is that of the first op that accesses it, since no
+event names a stream.
 
-The rule is kept between a victim and its taker if the book takes the one back before it gives out
-the other, and the last use of the victim on its own stream happens before the taker's first.
+The rule is kept for a victim and the buffer that takes its bytes if the events free the victim
+before they allocate the other, and the victim's last use on its own stream happens before the
+other's first use.
 
 Complexity: O(events + accesses) once for a plan, O(ops x streams) once for a program, then O(log
 uses) for a pair.
 
-What this module does not see: who raced, classes and parties.
+What this module does not see: the races, classes and parties.
 """
 
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ from allocsim.programs.access_steps import accesses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamBook:
-    """What a planner's events say, with the uses they stand between."""
+    """The alloc and free events of a plan, and the accesses of each buffer."""
 
     given: dict[int, int]
-    """Buffer -> place in the book at which it was first given out."""
+    """Buffer -> index of its first alloc among the events."""
     back: dict[int, int]
-    """Buffer -> place in the book at which it was last taken back."""
+    """Buffer -> index of its last free among the events."""
     uses: dict[int, list[int]]
-    """Buffer -> ops that touch it, in order of the list."""
+    """Buffer -> ops that access it, in order of the list."""
     ordered: Ordered
 
     @classmethod
     def of(cls, plan: Plan, program: Program) -> "StreamBook | None":
-        """Return the book of a plan on a program; None where there is none to go by."""
+        """Return the book of a plan on a program; None with a problem, or without events."""
         if plan.problem is not None or not len(plan.events):
             return None
         given: dict[int, int] = {}
@@ -57,7 +57,7 @@ class StreamBook:
         return cls(given=given, back=back, uses=uses, ordered=Ordered.of(program))
 
     def kept_rule(self, victim: int, taker: int) -> bool:
-        """Whether the bytes of `victim` had come back, in the order of its own stream, when they
+        """Whether the bytes of `victim` had been freed, in the order of its own stream, when they
         were given out for `taker`.
         """
         uses, taken = self.uses.get(victim), self.uses.get(taker)

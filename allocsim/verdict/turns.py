@@ -1,16 +1,17 @@
 """One fault in several turns of a loop, or on several ways through a program, is one cause.
 
-A flat program has an op for each turn, and a document a program for each way, so that one wrong
-slot of the original is as many changes here. Whoever flattens says which ops are one, in the `meta`
-of each that is a turn: `{"turn_of": "add.3"}`, the name without the turn. Names are those of one
-call (`allocsim.verdict.calls`): two loops may each have an op of that name. Ways are programs of
-one name whose `path` differs; there, what has one name is one, where nothing else in its program
-has it. A buffer is otherwise the result of the turn that writes it first.
+A flattened program has an op for each turn of a loop, and a document has a program for each way. So
+one wrong slot of the original is several changes here. The importer that flattens states which ops
+are turns of one op, in the `meta` of each: `{"turn_of": "add.3"}`, the name without the turn. These
+names belong to one call (`allocsim.verdict.calls`): two loops may each have an op of that name.
+Ways are programs of one name whose `path` differs. Ops of two ways are one op if they have the same
+name and it is unique in each program; so are buffers. A buffer that a turn writes first is known by
+that turn instead of its name.
 
-Causes are one where class, party, evidence and the change are, but for the turns and ways: turns
-are of one program and one plan, and of a program that was planned several times the first plan goes
-with the first of the other ways. The first in time speaks for all of them; each keeps its change,
-and a cure makes them all.
+Causes are joined if class, party, evidence and change are equal but for turns and ways. Turns must
+be of one program and one plan. If ways were planned several times, the first plan of one way goes
+with the first plan of each other way, and so on. The earliest cause represents all; each keeps its
+change, and a cure makes all these changes.
 
 Complexity: O(ops + results) for each program that a change names, once.
 
@@ -32,7 +33,7 @@ Name = tuple[str | int, ...]
 
 
 def by_turns(document: Document, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes, those of several turns or ways joined, in the order given."""
+    """Return the causes in the order given; those of several turns or ways are joined into one."""
     names: Callable[[int], _Names] = cache(lambda number: _Names(document.programs[number]))
     index = {id(program): number for number, program in enumerate(document.programs)}
     ways = _numbered((program.name, program.path) for program in document.programs)
@@ -51,7 +52,7 @@ def by_turns(document: Document, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _numbered(things: Iterable[object]) -> list[int]:
-    """Return for each thing how many like it stand before it."""
+    """Return for each thing the number of equal things before it."""
     count: Counter[object] = Counter()
     found = []
     for thing in things:
@@ -71,7 +72,7 @@ def _joined(rows: list[Cause]) -> Cause:
 
 
 def _key(names: "_Names", cause: Cause) -> tuple[object, ...] | None:
-    """Return what causes that are one have in common; None where the document does not say."""
+    """Return a key that is equal for causes to join; None if an op or buffer of it has no name."""
     change = cause.change
     ops = [names.op(step) for step in (change.op, change.after) if step is not None]
     buffers = [names.buffer(buffer) for buffer in (change.buffer, change.other) if buffer is not None]
@@ -82,7 +83,7 @@ def _key(names: "_Names", cause: Cause) -> tuple[object, ...] | None:
 
 
 class _Names:
-    """What the ops and buffers of one program are called without turns and ways."""
+    """The names of the ops and buffers of one program, without turns and ways."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -90,7 +91,7 @@ class _Names:
         self._ops, self._buffers = Counter(program.ops.names), Counter(program.buffers.names)
         self._in_call = Counter((self._calls.get(step), name) for step, name in enumerate(program.ops.names))
         self._made: dict[int, Name] = {}
-        """Of each buffer, the turn that writes it first, and which of its results that is."""
+        """Buffer -> the turn that writes it first, and the position among that op's results."""
         for step in sorted(program.ops.meta):
             turn = self._turn(step)
             if turn is not None:
@@ -98,19 +99,19 @@ class _Names:
                     self._made.setdefault(int(program.values.buffer[value]), (*turn, place))
 
     def op(self, step: int) -> Name | None:
-        """Return what an op is called; None where nobody said, or where others have its name."""
+        """Return the name of an op without its turn; None if it has none, or it is not unique."""
         if not 0 <= step < len(self.program.ops):
             return None
         turn = self._turn(step)
         return self._own(self._ops, self.program.ops.names[step]) if turn is None else turn
 
     def buffer(self, buffer: int) -> Name | None:
-        """Return what a buffer is called; None as for an op."""
+        """Return the name of a buffer without turns; None if it has none, or it is not unique."""
         return self._made.get(buffer) or self._own(self._buffers, self.program.buffers.names[buffer])
 
     def _turn(self, step: int) -> Name | None:
-        """Return of what an op is a turn: its call, then the name; None of one that does not say,
-        or that shares its own name with an op of the same turn.
+        """Return the op's call and its `turn_of` name; None if its `meta` has no `turn_of`, or if
+        its own name is not unique in its call.
         """
         said, name = self.program.ops.meta.get(step, {}).get("turn_of"), self.program.ops.names[step]
         if not is_label(said) or (said != name and self._in_call[self._calls.get(step), name] > 1):

@@ -1,12 +1,13 @@
-"""From races to waits: what was left out of the order.
+"""From races to waits: each race is charged to a wait that is missing.
 
-The program's own waits come first, as few as order all that exists apart; then those of reuse, plan
-by plan. A race between two runs is the session's.
+The waits that the program itself lacks come first: as few as order all races that exist with every
+buffer apart. Then come the waits that reuse needs, plan by plan. A race between two runs is charged
+to a missing wait between these runs.
 
 Complexity: O(races x waits), and the closure of the order for each wait.
 
-What this module does not see: races between buffers that wrongly share bytes, except to know how
-far a wait reaches.
+What this module does not see: races charged to buffers that wrongly share bytes, except to choose
+the op that a wait waits for.
 """
 
 from collections import defaultdict
@@ -23,21 +24,20 @@ Found = dict[Change, list[Violation]]
 
 
 def in_one_run(v: Violation) -> bool:
-    """Whether both sides of a violation are of one run."""
+    """Whether both ops of a violation are of one run."""
     return v.other_run in {v.run, None}
 
 
 def charge_order(dossier: Dossier, found: Found, races: Sequence[Violation]) -> None:
-    """Charge races to waits: the program's own first, as few as order all that exists apart.
+    """Charge races to waits; first to the program's, as few as order all races that exist apart.
 
-    Then those of reuse, plan by plan, and apart from the others those over bytes that an allocator
-    had been given back in stream order. No wait of an op orders two runs: what is left out there is
-    a wait of the session. What the ops of one run race over though their program orders them is a
-    look of the host's that comes late.
+    Then races by reuse are charged to waits of their plan, those where the allocator kept its rule
+    (`Dossier.rule_kept`) apart from the others. A race of two runs is charged to a wait of the
+    session. If the program orders the two ops of a race in one run, the host read late.
 
-    A wait of the program's reaches on to the last op after it that its own op needs for reuse as
-    well, whatever else is wrong with that reuse: what is left out is one wait. Races that this
-    orders too are its.
+    A missing wait of the program is widened: it waits for the last op, behind the one it needs,
+    that reuse requires its op to wait for. So one missing wait is charged once, and the races that
+    the wider wait orders are charged to it as well.
     """
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
@@ -49,7 +49,7 @@ def charge_order(dossier: Dossier, found: Found, races: Sequence[Violation]) -> 
         ordered = Ordered.of(dossier.document.programs[program])
         here = []
         for v in unordered:
-            if ordered.before(*reversed(_pair(v))):  # only where the host looks after a later run
+            if ordered.before(*reversed(_pair(v))):  # only if the host reads after a later run
                 looks = dossier.kind(v.run, v.op) == HOST_READ
                 found[Change(kind="late", program=program, buffer=v.buffer if looks else v.other_buffer)].append(v)
             else:
@@ -85,7 +85,7 @@ def _in_order(ordered: Ordered, race: Violation) -> bool:
 
 
 def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return a wait on the last op needed for reuse, of those behind the op waited for."""
+    """Return a wait widened to the latest op that `reuse` requires, behind the op waited for."""
     op, after = wait
     return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
 
@@ -97,7 +97,7 @@ def _by_wait(
     waits: Sequence[tuple[int, int]],
     races: Sequence[Violation],
 ) -> None:
-    """Put each race under the first wait that orders it by itself, or else under the first."""
+    """Charge each race to the first wait that alone orders it, or else to the first wait."""
     program, plan = where
     singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
     for v in races:
