@@ -1,26 +1,25 @@
-"""The cure: for a chosen set of changes, what makes their violations vanish and adds none, and what
-it costs.
+"""The cure: a mended document in which the violations of the chosen changes are gone and none is
+new, and its price.
 
     found = CureSearch(document=document, asked=asked, report=report).found()
 
-What is changed: beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads,
-and pairs that are unsafe for a kernel (`allocsim.cure.changes`). Of a plan, only the slots move
-that have to: of two buffers that meet either may give way, and what needs the fewest bytes, then
-the fewest changes, is taken (`allocsim.cure.settling`). A moved slot goes where every belief and
-every access of the program holds (`allocsim.cure.room`).
+A cure changes beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads, and
+pairs that are unsafe for a kernel (`allocsim.cure.changes`). A slot moves only if it has to. If two
+buffers share bytes wrongly, either one may move: the way with the lowest peak is taken, then the
+way with the fewest moved slots (`allocsim.cure.settling`). A moved slot gets bytes that are free
+under every belief and every access of the program (`allocsim.cure.room`).
 
-Verified twice. The mended document is judged again: the violations of the chosen changes are gone,
-but for those that a change not chosen explains as well, and no violation is there that was not
-before, whatever else is wrong. Where a planner of this project makes the very plan of its problem,
-the mended problem is planned anew, and that plan is judged likewise (`planned_anew`). The price is
-that of moving slots, or of the new plan where the caller names a planner. A set of changes that the
-judge does not confirm is no cure: None is returned.
+Verified twice. The mended document is judged again: the violations of the chosen changes must be
+gone, except those that another cause explains as well, and no violation may be new. If a planner of
+this project makes exactly the given plan from its problem, it also plans the mended problem anew,
+and the judge checks that plan too (`planned_anew`). The price is that of the moved slots, or of the
+new plan if the caller names a planner. If the judge confirms no set of changes, the result is None.
 
-Price: how much the peaks grow, summed over the plans; where they do, never more than with
-everything apart. A wait costs no bytes but overlap: the pairs of ops that can no longer run at
-once. A race over reuse can also be cured by placing apart: that is the cure's `alternative`.
+Price: the growth of the peaks, summed over the plans, and never more than with every buffer apart.
+A wait costs no bytes but overlap: the number of pairs of ops that can no longer run at once. A race
+over reuse can also be cured by placing its buffers apart: that is the cure's `alternative`.
 
-`minimal` says that each change was left out once and a violation came back.
+`minimal`: each change was left out once, and each time a violation came back.
 
 Complexity: O(moved slots x buffers), and a few checks of the document.
 
@@ -54,64 +53,62 @@ from allocsim.model import Document, Plan
 Part = TypeVar("Part")
 
 CURABLE: Final = (frozenset(MADE) | {"size", "slot", "state", "promise"}) - {"place", "apart"}
-"""Kinds proposed that a cure can make; others are for the program, kernel or planner's maker."""
+"""Kinds of proposed change that a cure can make; others need a new program, kernel or planner."""
 
 BY_SLOT: Final = frozenset({"slot", "stale", "address", "state"})
-"""Kinds of change that no belief planned anew would make."""
+"""Kinds of change that planning with mended beliefs cannot make."""
 
 LEAVE_OUT: Final = 6
-"""Most changes of which each is left out once, to show that none is for nothing."""
+"""The most changes for which `minimal` is tried, by leaving out each one once."""
 
 IN_TURN: Final = 6
-"""Changes that are made one after another where they are not cured together."""
+"""The most changes that are made one after another, each by its cheapest move (`_in_turn`)."""
 
 STEPS: Final = 100_000
-"""Steps of one search, where its caller sets no others."""
+"""The default number of steps of one search (`allocsim.cure.effort`)."""
 
 WORK: Final = 20_000
-"""Ops judged and violations listed for moves of one slot, and as many for moves of two."""
+"""Work for judging moves of one slot, and again for moves of two; a move costs ops + violations."""
 
 LEAST, MOST = 4, 12
-"""Moves that are judged at least and at most, whatever that work."""
+"""The least and the largest number of moves that are judged, whatever `WORK` allows."""
 
 
 @dataclass(kw_only=True)
 class CureSearch:
-    """A search for the cheapest cure of what is asked for: what it is made from, and how far it
-    came.
-    """
+    """A search for the cheapest cure of some changes: its input, and the best cure so far."""
 
     document: Document
-    """What is wrong."""
+    """The document to cure."""
     asked: Charges
-    """Changes to be made, each with what is to vanish."""
+    """The changes to make, each with the violations that are to vanish."""
     report: Report
-    """What the judge says of `document`."""
+    """The judge's report on `document`."""
     others: Charges = field(default_factory=dict)
-    """Changes not to be made; what they explain as well may stay."""
+    """Changes that are not made; violations that they explain as well may stay."""
     planner: Allocator | None = None
-    """Who plans anew, whoever made the plans; None: whoever did, where that is one of ours."""
+    """The planner that plans anew; None: the one that made the plan, if it is of this project."""
     anew: bool = True
     """Whether the mended beliefs are planned anew at all."""
     judge: RuledJudge = listed
     """The judge, with the rules by which `report` was made."""
     effort: Effort = field(default_factory=partial(Effort, STEPS))
-    """The steps that may be taken; once they are spent the best cure so far is it, and is `cut`."""
+    """The steps that the search may take; then it returns the best cure so far, marked `cut`."""
     by_wait: bool = True
-    """Whether waits cure races over reuse."""
+    """Whether races over reuse are cured by waits; if not, by placing their buffers apart."""
     trials: int = field(default=0, init=False)
     """Documents judged."""
     best: Cure | None = field(default=None, init=False)
     """The cheapest cure so far."""
 
     def found(self) -> Cure | None:
-        """Return the cure; None where a change cannot be made here, or none was found that the
-        judge bears out.
+        """Return the cheapest cure found; None if a change is not in `CURABLE`, or if the judge
+        confirmed no cure.
         """
         if not self.asked or any(change.kind not in CURABLE for change in self.asked):
             return None
         if self.report.count > len(self.report.violations):
-            return None  # what is not listed could not be told from what is new
+            return None  # a violation that is not listed could not be told from a new one
         try:
             found = self._cheapest()
         except SpentError:
@@ -123,40 +120,40 @@ class CureSearch:
 
     @cached_property
     def gone(self) -> frozenset[Key]:
-        """What is to vanish."""
+        """Keys of the violations that are to vanish."""
         asked, kept = (keys_of(v for rows in charges.values() for v in rows) for charges in (self.asked, self.others))
         return asked - kept
 
     @cached_property
     def before(self) -> frozenset[Key]:
-        """What was wrong before."""
+        """Keys of the violations of `document`."""
         return keys_of(self.report.violations)
 
     @cached_property
     def tried(self) -> int:
-        """How many moves are judged at most."""
+        """The most moves of one slot, or of two, that are judged."""
         work = sum(len(run.program.ops) for run in self.document.runs) + len(self.report.violations)
         return min(max(WORK // max(work, 1), LEAST), MOST)
 
     def judged(self, document: Document) -> Report:
-        """Judge a mended document, and count it; SpentError where no step is left."""
+        """Judge a mended document and count it in `trials`; SpentError if no step is left."""
         report = self.effort.judged(self.judge, document)
         self.trials += 1
         return report
 
     def holds(self, document: Document) -> bool:
-        """Whether the violations are gone in a mended document, and none is new."""
+        """Whether a mended document has no violation of `gone` and none that is new."""
         report = self.judged(document)
         now = keys_of(report.violations)
         return report.count <= len(report.violations) and not now & self.gone and now <= self.before
 
     def lacks(self, document: Document, gone: frozenset[Key]) -> bool:
-        """Whether violations are gone in a mended document, whatever else is there."""
+        """Whether a mended document has no violation of `gone`; it may have new ones."""
         report = self.judged(document)
         return report.count == len(report.violations) and not keys_of(report.violations) & gone
 
     def _cheapest(self) -> Cure | None:
-        """Return the cheapest cure; `best` is one at any time, where any is known."""
+        """Return the cheapest cure; `best` is the cheapest one so far at any time."""
         self.best = self._amended()
         self._by_few()
         anew = self._anew()
@@ -175,7 +172,7 @@ class CureSearch:
         return None if found is None else replace(found, minimal=self._minimal(found), trials=self.trials)
 
     def _amended(self) -> Cure | None:
-        """Return the cure that moves what has to move, if the judge bears it out."""
+        """Return the cure that moves only the slots that its changes require, if confirmed."""
         for rigour in Rigour:
             draft = self._draft(self.asked, rigour)
             if draft is None or not draft.changes:
@@ -190,8 +187,8 @@ class CureSearch:
         return None
 
     def _by_few(self) -> None:
-        """Look for a cure that moves one slot or two and costs less than the best: fewer bytes, or
-        as many and fewer slots moved.
+        """Search for a cure that moves one slot or two and costs less than `best`: fewer bytes, or
+        equally many bytes and fewer moved slots.
         """
         known = all(change.kind in FEW and violations for change, violations in self.asked.items())
         least = self.best is not None and self.best.nbytes <= 0 and len(self.best.moved) <= 1
@@ -212,12 +209,12 @@ class CureSearch:
         return self.best is None or self.best.nbytes > 0
 
     def _rigours(self, asked: Iterable[Change]) -> tuple[Rigour, ...]:
-        """Return whom a slot avoids: everybody where streams have no common time."""
+        """Return which buffers a moved slot avoids: all, if races are cured without waits."""
         ordered = not self.by_wait and any(change.kind == "wait" for change in asked)
         return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
 
     def _first(self, base: Draft, moves: Sequence[SlotMove]) -> None:
-        """Take the first move that cures and costs less than the best, of as many as are tried."""
+        """Set `best` to the first of at most `tried` moves that cures and costs less than it."""
         peak, price, tried = sum(plan.peak_bytes for plan in self.document.plans), steps_of_a_move(self.document), 0
         for move in moves:
             self.effort.begin()
@@ -236,7 +233,7 @@ class CureSearch:
 
     def _in_turn(self, base: Draft) -> Cure | None:
         """Return a cure that makes the changes one after another, each by the cheapest move of one
-        slot, or of two where one costs bytes.
+        slot, or of two slots if moving one costs bytes. None without such a cure.
         """
         draft, gone = base, frozenset[Key]()
         for change, violations in self.asked.items():
@@ -256,7 +253,7 @@ class CureSearch:
         return self._borne_out(draft) if draft.changes else None
 
     def _minimal(self, found: Cure) -> bool:
-        """Whether leaving out any change brings a violation back."""
+        """Whether a violation came back each time that one change was left out."""
         if len(found.changes) != len(self.asked) or len(self.asked) > LEAVE_OUT:
             return False
         if len(self.asked) == 1:
@@ -269,8 +266,8 @@ class CureSearch:
         return True
 
     def _draft(self, asked: Charges, rigour: Rigour | None = None) -> Draft | None:
-        """Return the document with every change made, in the order: order, host, beliefs, slots;
-        no slot moves where no rigour is given. None where there is no room.
+        """Return a draft with every change made: waits, uploads, beliefs, then slots. Without a
+        rigour, no slot moves. Return None if a slot finds no room.
         """
         waits = [
             replace(change, plan=None)
@@ -290,12 +287,12 @@ class CureSearch:
         return draft
 
     def _borne_out(self, draft: Draft, placement: str = "amended") -> Cure | None:
-        """Return the cure that a draft is, if the judge bears it out."""
+        """Return a draft as a cure if the judge confirms it, else None."""
         mended = built(draft)
         return self._cure(draft, mended, placement) if self.holds(mended) else None
 
     def _cure(self, draft: Draft, mended: Document, placement: str) -> Cure:
-        """Return the cure that a draft is, with its price."""
+        """Return a draft, and the document it makes, as a cure with its price."""
         changes = tuple(sorted(draft.changes, key=lambda change: change.order))
         return Cure(
             changes=changes,
@@ -315,14 +312,14 @@ class CureSearch:
 
     @cached_property
     def _pin_all(self) -> int | None:
-        """How much the peaks grow with every buffer apart; nothing where they shrink."""
+        """Growth of the peaks with every buffer apart, in bytes, at least 0; None: no such plan."""
         plans = all_apart(self.document)
         if plans is None:
             return None
         return max(sum(new.peak_bytes - old.peak_bytes for new, old in zip(plans, self.document.plans, strict=True)), 0)
 
     def _with_all_apart(self) -> Cure | None:
-        """Return the same changes with every buffer apart, if the judge bears it out."""
+        """Return the cure that makes the changes and places every buffer apart, if confirmed."""
         draft = self._draft(self.asked)
         plans = None if draft is None else all_apart(draft.document)
         if draft is None or plans is None:
@@ -339,11 +336,11 @@ class CureSearch:
         return None if made is None else replace(made, pin_all_bytes=max(made.nbytes, 0))
 
     def _spared(self) -> list[Change]:
-        """Return the pairs of positions that are forbidden to kinds of op."""
+        """Return a `kernel` change for each in-place pair that is to be forbidden."""
         return [replace(change, kind="kernel") for change in self.asked if change.kind in UNSAFE_PAIR]
 
     def _anew(self) -> tuple[Draft, Document, bool] | None:
-        """Plan the mended beliefs anew, where a planner of this project made the plans."""
+        """Return the draft planned anew, its document, whether it cures; None without a planner."""
         if not self.anew or any(change.kind in BY_SLOT for change in self.asked):
             return None
         planners = [planner_of(plan) if self.planner is None else self.planner for plan in self.document.plans]
@@ -372,8 +369,8 @@ class CureSearch:
 
 
 def minimise(elements: Sequence[Part], cures: Callable[[tuple[Part, ...]], bool]) -> tuple[Part, ...]:
-    """Return a 1-minimal subset of `elements` for which `cures` holds, given that it holds for all
-    of them.
+    """Return a 1-minimal subset of `elements` for which `cures` holds; it must hold for all of
+    them.
 
     Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
     2002, ddmin). Deterministic; at most O(n^2) calls, O(k log n) where few (k) elements matter.

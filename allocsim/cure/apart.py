@@ -1,20 +1,19 @@
-"""Every buffer in bytes of its own: what any cure of placements costs at most.
+"""Every buffer apart, in bytes of its own: the upper bound for the price of a cure.
 
-What a problem tells of `own` and of addresses already decided (`fixed`) is kept; without a problem,
-what the plan puts outside the arenas stays there. Bytes that outlast a run, of parameters, states
-and buffers into which an upload is left out, are in every plan of a session at one address that
-nobody else uses.
+The `own` and `fixed` lists of a problem are kept; without a problem, a buffer that the plan puts
+outside the arenas stays there. A buffer *outlasts* a run if it is a parameter or state, or if an
+upload into it is left out. In every plan of a session it has one address that no other buffer uses.
 
-Buffers follow each other by alignment, then by size, the largest first: the peak hangs on no
-numbering. What lasts is laid first-fit, into the lowest bytes that are free in all plans; beyond
-`ALIGNMENTS` different alignments, behind all that was laid before. The others are laid next-fit:
-each behind the one before it. Where several are told different addresses for what lasts, each keeps
-its own.
+Buffers are placed by alignment, then by size, the largest first, so the peak does not depend on
+their indices. Buffers that outlast a run are placed first-fit, in the lowest bytes that are free in
+all plans; after `ALIGNMENTS` different alignments, behind all buffers placed before. The others are
+placed next-fit, each behind the one before it. If the problems of several plans state different
+addresses for one buffer that outlasts a run, each plan keeps its own.
 
-Complexity: O(n log n) for n buffers of all plans, and for each plan the stretches in which what
-lasts lies.
+Complexity: O(n log n) for n buffers of all plans, and for each plan the number of ranges that
+outlasting buffers use.
 
-What this module does not see: lifetimes and pairs, and whether anything is cured.
+What this module does not see: lifetimes and pairs, and whether the plans cure anything.
 """
 
 from collections import defaultdict
@@ -30,10 +29,10 @@ from allocsim.model import OWN, Bools, Document, Plan
 from allocsim.model.layout import LIMIT, Int64s
 
 ALIGNMENTS: Final = 16
-"""Alignments for each of which all holes are looked at anew: a bound on time."""
+"""The most alignments for which the free ranges are searched anew: a bound on time."""
 
 ENDLESS: Final = 1 << 80
-"""Where the last hole ends."""
+"""The end of the last free range."""
 
 Range = tuple[int, int]
 Wanted = tuple[int, int]
@@ -41,9 +40,9 @@ Wanted = tuple[int, int]
 
 
 def all_apart(document: Document) -> tuple[Plan, ...] | None:
-    """Return the plans of a document with every buffer apart, in their order.
+    """Return the plans of a document with every buffer apart, in the document's order.
 
-    The answer is None where that does not fit into an arena, or an address goes beyond `LIMIT`.
+    Return None if a plan does not fit into an arena, or an address would be above `LIMIT`.
     """
     plans, sizes = document.plans, _sizes(document)
     told = [
@@ -89,12 +88,12 @@ def all_apart(document: Document) -> tuple[Plan, ...] | None:
 
 
 def _own(plan: Plan) -> Bools:
-    """Which buffers have memory of their own: those of which that was told."""
+    """Bool (buffers,): which buffers have memory of their own, by the problem or else the plan."""
     return plan.arena == OWN if plan.problem is None else plan.problem.own
 
 
 def _sizes(document: Document) -> list[Int64s]:
-    """For each plan the bytes that a buffer needs in any program that the plan is used for."""
+    """For each plan, the most bytes that each buffer needs in any program run under the plan."""
     return [
         np.max(
             [program.buffers.nbytes_high for program in (plan.program, *under)]
@@ -110,7 +109,7 @@ def _order(plan: Plan, sizes: Int64s, buffer: int) -> tuple[int, int]:
 
 
 def _ranges(plan: Plan, sizes: Int64s, homes: dict[int, int]) -> dict[int, list[Range]]:
-    """Return for each arena the ranges of buffers at home somewhere."""
+    """Return for each arena the ranges of the buffers that have an offset in `homes`."""
     arena = plan.program.buffers.arena
     found: dict[int, list[Range]] = {}
     for b, at in homes.items():
@@ -119,7 +118,7 @@ def _ranges(plan: Plan, sizes: Int64s, homes: dict[int, int]) -> dict[int, list[
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:
-    """Return ranges in order, those that touch as one."""
+    """Return ranges in ascending order; ranges that touch or overlap are joined."""
     found: list[Range] = []
     for low, high in sorted(ranges):
         if found and low <= found[-1][1]:
@@ -130,7 +129,9 @@ def _joined(ranges: Iterable[Range]) -> list[Range]:
 
 
 def _lasting(document: Document) -> list[list[tuple[int, int]]]:
-    """Return the buffers that outlast a run, as (plan, buffer); one name in an arena is one."""
+    """Return the slots of each buffer that outlasts a run, as (plan, buffer). Parameters and states
+    of one name and arena are one buffer in all plans.
+    """
     found: dict[Hashable, list[tuple[int, int]]] = {}
     if document.session is None:
         return []
@@ -145,7 +146,9 @@ def _lasting(document: Document) -> list[list[tuple[int, int]]]:
 
 
 def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], lasts: dict[int, list[Range]]) -> Plan | None:
-    """Return a plan with every buffer outside of what lasts, but those that are at home there."""
+    """Return a plan with the buffers of `homes` at their offsets, and all others next-fit in bytes
+    that no buffer uses that outlasts a run; None if it does not fit.
+    """
     buffers, own = plan.program.buffers, _own(plan)
     offset = np.zeros(len(own), dtype=np.int64)
     ranges = _ranges(plan, sizes, homes)
@@ -174,9 +177,9 @@ def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], lasts: dict[int, l
 
 
 def _first_free(taken: Iterable[Range], wanted: Sequence[Wanted]) -> Iterator[int]:
-    """Yield the lowest free offset for each (alignment, bytes) wanted, one after another.
+    """Yield the lowest free offset for each (alignment, bytes) wanted, and then count it as taken.
 
-    Alignments come from the largest down. O(log n) each, and O(n) for each alignment.
+    `wanted` has the largest alignments first. O(log n) each, and O(n) for each alignment.
     """
     holes = _holes(taken)
     lowest = holes[0][0]
@@ -188,7 +191,7 @@ def _first_free(taken: Iterable[Range], wanted: Sequence[Wanted]) -> Iterator[in
         tree, split = _Tree([high - -(-low // step) * step for low, high in holes]), []
         for _, nbytes in rows:
             left += 1
-            if not nbytes:  # it lies where anything else may begin
+            if not nbytes:  # a buffer without bytes may begin where another one begins
                 yield -(-lowest // step) * step
                 continue
             place = tree.first(nbytes)
@@ -203,7 +206,7 @@ def _first_free(taken: Iterable[Range], wanted: Sequence[Wanted]) -> Iterator[in
 
 
 def _holes(taken: Iterable[Range]) -> list[Range]:
-    """Return what is free between ranges, and behind them."""
+    """Return the free ranges between the ranges taken, and the one behind them all."""
     found, top = [], 0
     for low, high in sorted(taken):
         if top <= low:
@@ -213,7 +216,7 @@ def _holes(taken: Iterable[Range]) -> list[Range]:
 
 
 class _Tree:
-    """Numbers of which the first that is large enough is asked for: O(log n)."""
+    """A list of numbers that finds the first one that is at least `least` in O(log n)."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._half = 1 << max(len(numbers) - 1, 0).bit_length()
@@ -222,14 +225,14 @@ class _Tree:
             self._most[at] = max(self._most[2 * at], self._most[2 * at + 1])
 
     def first(self, least: int) -> int:
-        """Return the place of the first number that is not below `least`; one must be there."""
+        """Return the index of the first number that is at least `least`; there must be one."""
         at = 1
         while at < self._half:
             at = 2 * at if self._most[2 * at] >= least else 2 * at + 1
         return at - self._half
 
     def put(self, place: int, number: int) -> None:
-        """Put another number in a place."""
+        """Replace the number at an index."""
         at = place + self._half
         self._most[at] = number
         while at > 1:
@@ -238,7 +241,7 @@ class _Tree:
 
 
 def _free(taken: Iterable[Range], wanted: Iterable[Wanted]) -> Iterator[int]:
-    """Yield an offset for each (alignment, bytes) wanted, in turn, between the ranges taken."""
+    """Yield an offset for each (alignment, bytes) wanted, next-fit between the ranges taken."""
     ahead = sorted(taken, reverse=True)
     top = 0
     for step, nbytes in wanted:

@@ -1,15 +1,16 @@
-"""Few moves: the cheapest ways to move one slot, or two, of those that violations are about.
+"""Few moves: the cheapest ways to move one slot, or two, of those that violations name.
 
     for move in moves_of(document, rooms, bodies, rigours):     # the cheapest first
-        ...                                                     # whoever asks has each judged
+        ...                                                     # the caller judges each move
 
-A *body* is what moves together: one slot, or a buffer that lasts, in every plan of the session that
-has it. It goes to the lowest bytes that are free for it: what lives with it in its plan, what other
-plans keep from run to run and, for a buffer that lasts, all bytes of other plans are avoided.
+A *body* is the slots that move together: one slot, or the slots of a parameter or state in every
+plan of a session that has it. A body moves to the lowest bytes that are free. Bytes are not free if
+a buffer of the same plan needs them during the body's lifetime, or if another plan keeps them from
+run to run. A parameter or state avoids all bytes of other plans.
 
-Two moves: a body takes bytes of a neighbour, and the neighbour moves to the lowest free ones.
+Two moves: a body moves to bytes of a neighbour, and the neighbour moves to the lowest free bytes.
 
-Nothing is moved that was told where to lie (`fixed`, `own`).
+A slot whose place the problem states (`fixed`, `own`) is never moved.
 
 Complexity: O(n log n) for each body, n slots; for two moves, as often as there are neighbours, at
 most `NEIGHBOURS`.
@@ -36,30 +37,30 @@ Body = tuple[tuple[int, int], ...]
 """(plan, buffer) of slots that move together."""
 
 BODIES: Final = 8
-"""Bodies tried; violations may be about any number."""
+"""The most bodies that are tried."""
 
 PLACES: Final = frozenset({"slot", "size", "state", "address", "wait"})
-"""Kinds of change that ask for other slots, not for other beliefs."""
+"""Kinds of change that need another slot, not another belief."""
 
 FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "state", "address", "wait"})
 """Kinds of change that few moves can make."""
 
 NEIGHBOURS: Final = 32
-"""Slots that are tried as the second of two, the nearest in size first."""
+"""The most slots that are tried as a body's neighbour, the nearest in size first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotMove:
-    """Slots moved: what the peaks of their plans grow by, the rooms after, and who moved."""
+    """A move of slots: the growth of the peaks in bytes, the rooms after it, the moved slots."""
 
     growth: int
     rooms: Mapping[int, Room]
-    """Plan -> its room; those of other plans stay."""
+    """Plan -> its room after the move; plans without a moved slot are left out."""
     moved: Body
 
 
 def bodies_of(document: Document, asked: Charges) -> tuple[Body, ...]:
-    """Return what could move, first what a change names, then in the order of its violations."""
+    """Return the bodies to try: for each change the slot it names, then those of its violations."""
     found: dict[tuple[int, int], None] = {}
     for change, violations in asked.items():
         slots = [(index, change.buffer) for index in plans_of(document, change)]
@@ -73,8 +74,8 @@ def bodies_of(document: Document, asked: Charges) -> tuple[Body, ...]:
 
 
 def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
-    """Move one slot of each pair that a mended belief has brought to light; False where there is
-    none, no room, or the pair is of a plan that the mend itself made.
+    """Move one slot of each pair that new violations report after a belief was mended. Return False
+    if there is no such pair, no room, or a pair is not of two buffers in one run of these plans.
     """
     chosen: dict[int, set[int]] = defaultdict(set)
     for v in new:
@@ -96,7 +97,7 @@ def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
 def moves_of(
     document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigours: Sequence[Rigour]
 ) -> list[SlotMove]:
-    """Return the moves of one body each, those that cost least first."""
+    """Return the moves of one body each, the cheapest first."""
     made = ((body, _shifted(document, rooms, body, rigour)) for body in bodies for rigour in rigours)
     return _cheapest_first(rooms, made)
 
@@ -104,7 +105,7 @@ def moves_of(
 def double_moves_of(
     document: Document, rooms: Mapping[int, Room], bodies: Sequence[Body], rigour: Rigour
 ) -> list[SlotMove]:
-    """Return the moves of a body and a neighbour each, those that cost least first."""
+    """Return the moves of one body and one neighbour each, the cheapest first."""
     pairs = (
         (body, neighbour)
         for body in bodies
@@ -128,7 +129,7 @@ def _cheapest_first(
 
 
 def drafted(base: Draft, move: SlotMove, asked: Iterable[Change]) -> Draft:
-    """Return a draft with a move made; its slots are told where the placement is what is wrong."""
+    """Return a draft with a move made; for kinds in `PLACES`, its changes list the moved slots."""
     moved, resized = deepcopy(base.moved), deepcopy(base.resized)
     draft = replace(base, rooms={**base.rooms, **move.rooms}, changes=dict(base.changes), moved=moved, resized=resized)
     for index, buffer in move.moved:
@@ -139,7 +140,7 @@ def drafted(base: Draft, move: SlotMove, asked: Iterable[Change]) -> Draft:
 
 
 def give_full_sizes(draft: Draft, asked: Iterable[Change]) -> None:
-    """Give the slots that are too small in a draft, and those that do not fit, all their bytes."""
+    """Give each slot of a `size` or `slot` change all the bytes that its buffer needs."""
     for change in asked:
         if change.kind not in {"size", "slot"} or change.plan is None or change.buffer is None:
             continue
@@ -151,7 +152,7 @@ def give_full_sizes(draft: Draft, asked: Iterable[Change]) -> None:
 
 
 def _body(document: Document, index: int, buffer: int) -> Body:
-    """Return the body of a slot, empty where anything of it may not move."""
+    """Return the body of a slot; empty if one of its slots may not move."""
     slots = kin(document, index, buffer) if document.session is not None else [(index, buffer)]
     placed = tuple(slot for slot in slots if document.plans[slot[0]].placed[slot[1]])
     told = ((document.plans[number].problem, other) for number, other in placed)
@@ -160,7 +161,7 @@ def _body(document: Document, index: int, buffer: int) -> Body:
 
 
 def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:
-    """Return rooms of a body's plans with it at the lowest bytes free for all of it, or None."""
+    """Return the rooms with a body at the lowest bytes free in all its plans; None without any."""
     made = {index: rooms[index].copy() for index, _ in body}
     homes = {int(room.plan.program.buffers.arena[buffer]) for index, buffer in body for room in [made[index]]}
     if len(homes) > 1:
@@ -180,7 +181,7 @@ def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: 
     if any(step % int(made[index].plan.program.buffers.alignment[buffer]) for index, buffer in body):
         return None
     at = first_free(taken, step, size)
-    if at + size > room.capacity(arena):  # of any of them: the programs of a document have the same arenas
+    if at + size > room.capacity(arena):  # any room will do: all programs of a document have the same arenas
         return None
     for index, buffer in body:
         made[index].arena[buffer], made[index].offset[buffer] = arena, at
@@ -190,8 +191,8 @@ def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: 
 def _elsewhere(
     document: Document, rooms: Mapping[int, Room], slot: tuple[int, int], body: Body
 ) -> Iterator[tuple[int, int]]:
-    """Yield the bytes of other plans that a slot must not touch: what they keep and, of a slot that
-    lasts, all they use.
+    """Yield the ranges of other plans that a slot must avoid: bytes kept from run to run or, if the
+    slot is of a parameter or state, all their bytes.
     """
     index, buffer = slot
     arena = document.plans[index].program.buffers.arena[buffer]
@@ -208,7 +209,7 @@ def _elsewhere(
 
 
 def _neighbours(room: Room, buffer: int) -> list[int]:
-    """Return the slots of a buffer's arena that need bytes with it, nearest in size first."""
+    """Return the buffers of its arena that live while a buffer lives, nearest in size first."""
     arena = room.plan.program.buffers.arena[buffer]
     near = (room.arena == arena) & (room.nbytes > 0) & room.living(buffer)
     near[buffer] = False
@@ -220,7 +221,7 @@ def _neighbours(room: Room, buffer: int) -> list[int]:
 def _both(
     document: Document, rooms: Mapping[int, Room], body: Body, neighbour: Body, rigour: Rigour
 ) -> dict[int, Room] | None:
-    """Return the rooms with a body where it fits without its neighbour, which moves then."""
+    """Return the rooms with a body moved as if its neighbour were gone, then the neighbour too."""
     if set(body) & set(neighbour):
         return None
     away = {index: rooms[index].copy() for index in {index for index, _ in (*body, *neighbour)}}

@@ -1,15 +1,15 @@
-"""Where a buffer can be put without moving any other: the lowest bytes that nobody else needs while
-it lives.
+"""Where a buffer can move without moving any other: the lowest bytes that no other buffer needs
+during its lifetime.
 
-What everyone needs: bytes of the largest size that slot, buffer (at the high end of its sizes) and
-belief give, for the life that the program demands and the belief states together, to the run's end
-where pinned. A parameter or state needs its bytes in every run, and so does a buffer whose content
-one run leaves for another. Where a plan runs several programs, steps mean nothing, and everybody
-lives always.
+A buffer needs the largest of three sizes: of its slot, of the buffer at the high end of its sizes,
+and of the belief. It needs them from the first to the last step of its real and its believed life,
+and to the run's end if it is pinned. A parameter or state needs its bytes in every run, and so does
+a buffer whose content one run leaves for another. If a plan runs several programs, their steps are
+not comparable, and every buffer counts as alive at all steps.
 
-`Rigour` says whom a moved buffer avoids: those it lives with; everybody, as streams have no common
-time; or, for what nobody may ever touch, all bytes any plan has. What is right is not said here:
-whoever moves a buffer judges the result.
+`Rigour` says which bytes a moved buffer avoids: those of buffers alive with it; those of every
+buffer, for streams without a common order; or all bytes below the highest end of any plan, for
+bytes of its own. This module does not check a move: the caller has the result judged.
 
 Complexity: O(buffers) for each buffer moved.
 
@@ -30,7 +30,7 @@ from allocsim.model.layout import LIMIT, Int64s
 
 
 class Rigour(IntEnum):
-    """Whom a moved buffer avoids."""
+    """Which buffers a moved buffer avoids (see the module)."""
 
     LIVING = 0
     EVERYBODY = 1
@@ -45,28 +45,27 @@ class Room:
     arena: Int64s
     offset: Int64s
     nbytes: Int64s
-    """int64 (buffers,): bytes needed of each slot."""
+    """int64 (buffers,): the bytes that each buffer needs; they are needed in [start, stop)."""
     start: Int64s
     stop: Int64s
     first: Int64s
-    """int64 (buffers,): an order of them that hangs on no numbering (`ranks_of`)."""
+    """int64 (buffers,): sort keys that do not depend on their indices (`ranks_of`)."""
     foreign: tuple[tuple[int, int, int], ...]
     """(arena, low, high) of bytes that other plans keep from run to run."""
     ends: tuple[int, ...]
     """For each arena, the highest end of any slot of any plan."""
     lasts: Bools
-    """Bool (buffers,): parameters, states, and what one run leaves for another."""
+    """Bool (buffers,): parameters, states, and buffers whose content one run leaves for another."""
 
     def copy(self) -> "Room":
-        """Return a room whose slots can be moved without moving these."""
+        """Return a copy whose slots can be moved without moving the slots of this room."""
         return replace(self, arena=self.arena.copy(), offset=self.offset.copy(), nbytes=self.nbytes.copy())
 
     def move(self, buffers: Collection[int], rigour: Rigour, *, stay: bool = False) -> bool:
         """Move buffers to the lowest bytes that are free for them, large ones first.
 
-        False where one finds no room.
-
-        With `stay`, a buffer whose bytes are free where it lies is left there.
+        With `stay`, a buffer stays if all bytes that it needs are free at its present offset.
+        Return False if a buffer finds no room; the buffers before it have moved.
         """
         chosen = sorted(
             buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(self.first[b]))
@@ -95,7 +94,7 @@ class Room:
         return first_free(taken, step, size)
 
     def taken(self, buffer: int, arena: int, settled: Bools, rigour: Rigour) -> list[tuple[int, int]]:
-        """Return the ranges of an arena that settled buffers of this plan need beside one."""
+        """Return the ranges of an arena that `settled` buffers need and `buffer` must avoid."""
         beside = settled & (self.arena == arena)
         if rigour is Rigour.LIVING:
             beside = beside & self.living(buffer)
@@ -103,22 +102,22 @@ class Room:
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def living(self, buffer: int) -> Bools:
-        """Bool (buffers,): those that live while one does, itself among them."""
+        """Bool (buffers,): buffers whose life meets that of `buffer`, itself included."""
         mask: Bools = (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
         return mask
 
     def capacity(self, arena: int) -> int:
-        """Return how many bytes an arena has, `LIMIT` where nothing is said of it."""
+        """Return the capacity of an arena in bytes, `LIMIT` if the document states none."""
         limit = self.plan.program.arenas[arena].capacity
         return LIMIT if limit is None else limit
 
     def peak(self) -> int:
-        """Highest end of any slot, summed over arenas."""
+        """Return the highest end of a slot in bytes, summed over arenas."""
         return highest(self.plan.program, self.arena, self.offset, self.nbytes)
 
 
 def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
-    """Return the lowest multiple of `step` at which `size` bytes meet none of these ranges."""
+    """Return the lowest multiple of `step` at which `size` bytes meet no range of `taken`."""
     at = 0
     for low, high in sorted(taken):
         if at + size <= low:
@@ -184,8 +183,8 @@ def _kept(plan: Plan, lasts: Bools) -> list[tuple[int, int, int]]:
 
 
 def lasting(document: Document) -> list[Bools]:
-    """Return for each plan which of its buffers have bytes that outlast a run: parameters, states,
-    and what one run leaves for another, since an upload is left out.
+    """Return for each plan, Bool (buffers,), which buffers outlast a run: parameters, states, and
+    buffers whose upload a run leaves out because an earlier run left the content.
     """
     found: dict[int, Bools] = {id(plan): plan.program.buffers.persistent.copy() for plan in document.plans}
     for run in document.runs:
@@ -203,7 +202,7 @@ def programs_under(document: Document) -> list[list[Program]]:
 
 
 def kin(document: Document, index: int, buffer: int) -> list[tuple[int, int]]:
-    """Return (plan, buffer) of a buffer of a plan: one that lasts is in all plans that have it."""
+    """Return (plan, buffer) of a buffer; a parameter or state has a slot in each plan with it."""
     buffers = document.plans[index].program.buffers
     if not buffers.persistent[buffer]:
         return [(index, buffer)]

@@ -1,12 +1,12 @@
-"""The slots that a change takes, moved in a draft.
+"""Settling a change: the slots that it requires to move are moved in a draft.
 
-A change of a belief, a placement or an order says which buffers may not lie over each other
-(`edges_of`). Of two that meet either may give way: each way is tried in a copy of the room, and the
-lowest peak wins, then the fewest slots.
+The violations of a change name pairs of buffers that may not share bytes (`edges_of`). Either
+buffer of a pair may move. Each way is tried in a copy of the room; the way with the lowest peak is
+taken, then the way with the fewest moved slots.
 
 Complexity: O(buffers) for each buffer moved.
 
-What this module does not see: whether what comes out is right.
+What this module does not see: whether the draft cures.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Edges = set[tuple[int, int]]
 
 
 def settle(draft: Draft, change: Change, violations: Sequence[Violation], rigour: Rigour, *, by_wait: bool) -> bool:
-    """Move the slots that a change takes; False where there is no room."""
+    """Move the slots that a change requires to move; return False if one finds no room."""
     if change.kind == "upload" or (change.kind == "wait" and (by_wait or change.plan is None)):
         return True
     if change.kind == "stale":
@@ -47,10 +47,10 @@ def settle(draft: Draft, change: Change, violations: Sequence[Violation], rigour
 def _parted(
     draft: Draft, index: int, pairs: Edges, change: Change, violations: Sequence[Violation], *, rigour: Rigour
 ) -> bool:
-    """Part the pairs of a plan: the buffer of the change gives way, or all it meets."""
+    """Place the pairs of a plan apart: the buffer of the change moves, or all its partners do."""
     plan, room, focus = draft.document.plans[index], draft.rooms[index], change.buffer
     own_faults = any(v.other_buffer is None and v.plan == index and v.buffer == focus for v in violations)
-    stay = own_faults and change.kind in {"size", "slot"}  # where its bytes are free, its size alone is wrong
+    stay = own_faults and change.kind in {"size", "slot"}  # if its bytes are free, only its size is wrong
     if change.kind == "size" or stay:
         draft.resized[index].add(focus or 0)
     session = draft.document.session is not None and focus is not None
@@ -77,7 +77,7 @@ def _parted(
 
 
 def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting: bool) -> list[set[int]]:
-    """Return who could move, so that no pair is left that meets."""
+    """Return sets of buffers, each of which would resolve all pairs of `left` by moving."""
     focus = change.buffer
 
     def age(buffer: int) -> tuple[int, ...]:
@@ -99,10 +99,10 @@ def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting:
 def _tried(
     draft: Draft, index: int, moving: set[int], change: Change, rigour: Rigour, *, stay: bool
 ) -> tuple[tuple[int, int], Room, set[int]] | None:
-    """Return the price of moving some buffers, the room after it, and who moved; None where that
-    cannot be.
+    """Return the price (peak, count) of moving some buffers, the room after it, and the moved
+    buffers; None if they cannot move.
 
-    What was told where to lie moves only for a change of its own slot, and goes there.
+    A buffer with a fixed offset moves only for a change of its own slot, and to that offset.
     """
     plan, focus = draft.document.plans[index], change.buffer
     fixed = plan.problem.fixed if plan.problem is not None else {}
@@ -119,7 +119,7 @@ def _tried(
 
 
 def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
-    """Give a buffer that lasts its first address in every plan; who is in the way gives way."""
+    """Give a parameter or state its first address in every plan; buffers in its way move."""
     index = change.plan or 0
     slots = dict(reversed(kin(draft.document, index, change.buffer or 0)))  # the first of each plan
     home: tuple[int, int] | None = None
@@ -142,7 +142,7 @@ def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
 
 
 def _denied(draft: Draft, change: Change, rigour: Rigour) -> bool:
-    """Part every operand and result of a kind of op that lie at one address by plan."""
+    """Move every result of a kind of op that begins at the address of the unsafe operand."""
     for index, plan in enumerate(draft.document.plans):
         recipients = over_operands(plan, change)
         if recipients and not draft.rooms[index].move(recipients, rigour):
