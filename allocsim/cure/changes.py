@@ -1,19 +1,19 @@
-"""A change of a document: the one record by which a cause is charged and of which a cure is made.
+"""A change of a document: violations are charged to changes, and a cure consists of changes.
 
     proposed    Change(kind="lifetime", problem=0, buffer=3)                    # what is wrong
     made        replace(proposed, start=1, stop=7)                              # what it becomes
 
-`kind` and the indices after it are the *subject*: what is wrong, in indices of the document. A
-belief is named by its problem or, where a plan states none, by the plan. Equal changes are one. The
-fields behind them are what the subject *becomes*, filled in when a cure is made; what it was stands
-in the document. Prices belong to sets of changes, since what one costs hangs on the others
+`kind` and the indices after it are the *subject*: the part of the document that is wrong. A belief
+is named by its problem or, if the plan states no problem, by the plan. Equal changes are one. The
+fields after the subject are its new value, which is filled in when a cure is made; the old value is
+in the document. A price belongs to a set of changes, since the price of one depends on the others
 (`allocsim.cure.cured.Cure`).
 
     Charges     change -> the violations that it would make vanish
     Cure        changes that were made together, judged again, and their price
 
-What is charged (`allocsim.verdict.charging`) is a change proposed; the kinds in `MADE` are those
-that a cure can make. Steps and bytes are half-open ranges.
+Violations are charged to proposed changes (`allocsim.verdict.charging`); a cure consists of changes
+of the kinds in `MADE`. Steps and bytes are half-open ranges.
 
 What this module does not see: how a change is made in a document, and why it is needed.
 """
@@ -61,8 +61,8 @@ misdeed   | a kernel reads or writes what it may not                            
 unknown   | something was measured that nothing accounts for                    | not known
 """)
 }
-"""Kinds of change that a cause is charged with, each with what is wrong, in one clause, and the
-words for what would mend it (`allocsim.verdict.saying.mend_words`).
+"""Kind of change of a cause -> a clause that says what is wrong, and a template of the words that
+say how to mend it (`allocsim.verdict.saying.mend_words`).
 """
 
 MADE: Final[dict[str, tuple[str, str]]] = {
@@ -78,15 +78,15 @@ MADE: Final[dict[str, tuple[str, str]]] = {
     "upload": ("upload", "program op"),
     "kernel": ("kernel", "op_kind operand result"),
 }
-"""Kinds of change that a cure makes, in the order in which it lists them."""
+"""Kinds of change that a cure makes, in the order in which a cure lists its changes."""
 
 UNSAFE_PAIR: Final = frozenset({"kernel", "promise"})
-"""Kinds that are about an operand and a result of a kind of op, by position."""
+"""Kinds of change about an operand and a result, by position, of all ops of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that is wrong, and what it becomes once that is known."""
+    """A part of a document that is wrong and, in a cure, its new value."""
 
     kind: str
     problem: int | None = None
@@ -111,25 +111,25 @@ class Change:
     """Of a lifetime, whether its end changes."""
     arena: int | None = None
     offset: int | None = None
-    """Of a place or an address, where it is; None for memory of its own."""
+    """Of a place or an address, its offset in the arena; None for memory of its own."""
     nbytes: int | None = None
-    """Of a place, the full size of the buffer, where too few bytes were believed or given."""
+    """Of a place, the full size of the buffer, if too few bytes were believed or given."""
     keeps: bool = False
-    """Of a place, whether nobody else may have these bytes in any run."""
+    """Of a place, whether no other buffer may use these bytes in any run."""
 
     def describe(self, document: Document) -> str:
-        """Say in words what is changed in `document`; of kinds in `MADE`."""
+        """Return in words what is changed in `document`; the kind must be in `MADE`."""
         if self.kind == "upload":
             return _upload(self, document)
         return _WORDS[self.kind](self, program_of(self, document))
 
     def as_json(self, document: Document) -> dict[str, Any]:
-        """Return its kind, its indices and what it says as a JSON object."""
+        """Return the change as a JSON object: its kind, its fields and its words (`text`)."""
         return {"kind": MADE[self.kind][0], **self._shown(), "text": self.describe(document)}
 
     @property
     def order(self) -> tuple[int, str]:
-        """What changes of `MADE` are sorted by: kind, then what they name."""
+        """A sort key for changes of `MADE`: the place of the kind in `MADE`, then the fields."""
         return list(MADE).index(self.kind), repr(list(self._shown().values()))
 
     def _shown(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Change:
 
 
 Charges = Mapping[Change, Sequence[Violation]]
-"""Changes proposed, each with the violations that it would make vanish."""
+"""Proposed change -> the violations that it would make vanish."""
 
 
 def program_of(change: Change, document: Document) -> Program:
@@ -178,7 +178,7 @@ def _place(change: Change, program: Program) -> str:
 
 
 def _upload(change: Change, document: Document) -> str:
-    """Say when to upload: memory that was given back is to be kept, whatever is written there."""
+    """Return in words when to upload; if another run frees this memory, to keep it instead."""
     assert change.op is not None
     program, takers = program_of(change, document), set(_takers(change, document))
     names = ", ".join(program.values.names[value] for value in program.ops[change.op].results)
@@ -189,7 +189,7 @@ def _upload(change: Change, document: Document) -> str:
 
 
 def _takers(change: Change, document: Document) -> Iterator[Program]:
-    """Yield other programs whose runs take bytes of an upload before a run of its own."""
+    """Yield the other programs whose runs overwrite an upload before its own program runs again."""
     program = program_of(change, document)
     for at, run in enumerate(document.runs):
         if run.program is program:
@@ -199,7 +199,7 @@ def _takers(change: Change, document: Document) -> Iterator[Program]:
 
 
 def _meet(one: Run, run: Run, change: Change) -> bool:
-    """Return whether a run has buffers where another one has what a change uploads."""
+    """Return whether a slot of run `one` shares bytes with a buffer that the change uploads."""
     mine, theirs = run.plan, one.plan
     results = run.program.ops[change.op or 0].results
     for buffer in {int(run.program.values.buffer[value]) for value in results}:

@@ -1,6 +1,6 @@
-"""What a cure is: the changes made, what they cost together, and what was verified.
+"""The record of a cure: the changes made, their price together, and what the judge verified.
 
-What this module does not see: how it was found.
+What this module does not see: how a cure is found.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from allocsim.cure.patch import patch
 from allocsim.model import Document
 
 FEW_WAITS: Final = 4
-"""Waits that are named one by one."""
+"""The most waits that are listed one by one in words."""
 
 SAID: Final = ("nbytes", "verified", "pin_all_bytes", "overlap", "planned_anew", "placement", "minimal")
-"""What `--json` says of a cure as it is."""
+"""Fields of a cure that `--json` has unchanged."""
 
 SLOT: Final = ("plan", "buffer", "arena", "offset", "nbytes")
-"""What is said of a slot that moved."""
+"""Fields of a moved slot that `--json` has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cure:
-    """Changes that cure, and what they cost."""
+    """Changes whose mended document the judge confirmed, and their price."""
 
     changes: tuple[Change, ...]
     words: tuple[str, ...]
@@ -31,36 +31,36 @@ class Cure:
     nbytes: int
     """Growth of the peaks, summed over plans; negative where they shrink."""
     pin_all_bytes: int | None
-    """The same with every buffer apart; None: does not fit, cures nothing, or untried (`cut`)."""
+    """Growth with every buffer apart; None: it does not fit, cures nothing, or was not tried."""
     overlap: int
     """Pairs of ops that can no longer run at once."""
     verified: bool
     """Whether the judge found the violations gone, and none new, in the mended document."""
     planned_anew: bool | None
-    """The same of planning the mended beliefs anew; None where no planner is at hand."""
+    """Whether the judge found the same after planning anew; None if no planner is at hand."""
     placement: str
-    """Who placed: `amended`, where only slots moved that had to; `apart`; or the planner."""
+    """`amended` if only the slots moved that had to, `apart`, or the name of the planner."""
     minimal: bool
     trials: int
     """Documents judged."""
     moved: tuple[Change, ...]
-    """The slots of the cured plans that are not as they were."""
+    """The slots of the cured plans that have changed."""
     document: Document = field(repr=False)
-    """The document mended."""
+    """The mended document."""
     before: Document = field(repr=False)
-    """The document as it was."""
+    """The document before the cure."""
     alternative: "Cure | None" = None
-    """Of a race over reuse: the same by placing apart."""
+    """For a race over reuse: the cure that places the buffers apart instead of adding waits."""
     cut: bool = False
-    """Whether the steps for it were spent before the end: there may be a cheaper one."""
+    """Whether the steps were spent before the search ended, so that a cheaper cure may exist."""
 
     @property
     def patch(self) -> tuple[dict[str, Any], ...]:
-        """All that changes in the native document, as a JSON Patch (`allocsim.cure.patch`)."""
+        """All changes of the native document, as a JSON Patch (`allocsim.cure.patch`)."""
         return patch(self.before, self.document)
 
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
-        """Return it as a JSON object, with its patch where that is asked for."""
+        """Return the cure as a JSON object, with its JSON Patch if `patched`."""
         made = {
             "elements": [change.as_json(self.document) for change in self.changes],
             **{name: getattr(self, name) for name in SAID},
@@ -72,8 +72,8 @@ class Cure:
 
 
 def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
-    """Return changes in words, each once. Of many waits only the first of each pair of kinds of op
-    is said, and how many more there are.
+    """Return changes in words, each once. With more than `FEW_WAITS` waits, only the first wait
+    between two kinds of op is described, with the number of further ones.
     """
     waits = [change for change in changes if change.kind == "wait"]
     if len(waits) <= FEW_WAITS:

@@ -1,11 +1,11 @@
-"""When a violation of a document and one of its mended twin are the same defect.
+"""The key of a violation: equal for the same defect in a document and in its mended copy.
 
-A mend moves bytes, lengthens lives and adds waits; it renumbers nothing. So a defect is its kind,
-its run and what it is about, without what a mend may change of it: who wrote what was found, which
-bytes, which plan a run follows. A lifetime too short is one defect, whether or not only the host is
-missed; an op is unsafe in place, or has results on each other, once.
+A mend moves slots, lengthens lifetimes and adds waits, but never changes an index. So the key has
+the kind, the run, and the op, value or buffers of the violation. It leaves out what a mend may
+change: the writer that a read found, the bytes, the plan of a run. `LifetimeTooShort` and
+`MissingPin` of one buffer are one defect; an op is unsafe in place once, whatever its pairs.
 
-What this module does not see: what a mend changes.
+What this module does not see: the mends themselves.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ Key = tuple[object, ...]
 
 
 class RuledJudge(Protocol):
-    """The judge, with the rules by which it is asked."""
+    """The judge with fixed rules: a function from a document to its report."""
 
     def __call__(self, document: Document, *, sizes: bool = True) -> Report:
-        """Return what it says of a document, with its sizes where they are asked for."""
+        """Return the report on a document; with `sizes`, it has the sizes of the document too."""
 
 
 READS = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead", "WriteToReadOnly"})
@@ -29,12 +29,12 @@ OPS = frozenset({"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"})
 
 
 def listed(document: Document, *, sizes: bool = True) -> Report:
-    """Judge a document by the usual rules, every kind of violation listed."""
+    """Judge a document by the usual rules; the limit of the list holds for each kind by itself."""
     return check(document, of_each_kind=True, sizes=sizes)
 
 
 def key_of(v: Violation) -> Key:
-    """Return what a violation is about."""
+    """Return the key of a violation (see the module)."""
     if v.kind in {"LifetimeTooShort", "MissingPin"}:
         return "lifetime", v.problem, v.buffer
     if v.kind in READS:
@@ -47,5 +47,5 @@ def key_of(v: Violation) -> Key:
 
 
 def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
-    """Return the keys of violations: the defects they are."""
+    """Return the keys of violations."""
     return frozenset(map(key_of, violations))

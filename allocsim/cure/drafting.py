@@ -1,7 +1,7 @@
-"""A document being mended: its rooms, what has moved in them, and the document they make.
+"""A draft: a document that is being mended, with a room for each plan in which slots move.
 
-What this module does not see: which slots should move (`allocsim.cure`), and whether what comes out
-is right.
+What this module does not see: which slots should move (`allocsim.cure`), and whether the mended
+document is right.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ from allocsim.model.layout import Int64s
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """A document being mended."""
+    """A document that is being mended; `moved` and `resized` have buffers by plan."""
 
     document: Document
     rooms: dict[int, Room]
@@ -35,16 +35,16 @@ class Draft:
     resized: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     replanned: dict[tuple[int, int], Plan] = field(default_factory=dict)
     told: list[tuple[int, int, Change]] = field(default_factory=list)
-    """(plan, buffer, change) of slots whose places a cure tells, of the change that took them."""
+    """(plan, buffer, change) of each moved slot that the cure lists; `change` made it move."""
 
     @classmethod
     def of(cls, document: Document) -> "Draft":
-        """Return the draft of a document whose slots are where they were."""
+        """Return the draft of a document before any slot has moved."""
         return cls(document=document, rooms=rooms_of(document))
 
 
 def built(draft: Draft) -> Document:
-    """Return the document of a draft with its slots where the rooms have them."""
+    """Return the mended document of a draft: its slots are those of the rooms."""
     plans = []
     for index, plan in enumerate(draft.document.plans):
         nbytes, room = _sizes(draft, index), draft.rooms[index]
@@ -64,7 +64,7 @@ def built(draft: Draft) -> Document:
 
 
 def _sizes(draft: Draft, index: int) -> Int64s | None:
-    """Return the bytes of each slot of a plan in a draft, None where no slot is otherwise."""
+    """Return the bytes of each slot of a plan in a draft; None if no slot of it has changed."""
     plan, room = draft.document.plans[index], draft.rooms[index]
     moved, resized = draft.moved[index], draft.resized[index]
     rows = sorted(moved | resized)
@@ -78,7 +78,7 @@ def _sizes(draft: Draft, index: int) -> Int64s | None:
 
 
 def peak_of(draft: Draft) -> int:
-    """Return the summed peaks of a draft's plans, as `built` makes them without `replanned`."""
+    """Return the sum of the peaks of a draft's plans in bytes; `replanned` plans do not count."""
     total = 0
     for index, plan in enumerate(draft.document.plans):
         nbytes, room = _sizes(draft, index), draft.rooms[index]
@@ -87,10 +87,10 @@ def peak_of(draft: Draft) -> int:
 
 
 def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
-    """Put in order what a mend has brought to light as unordered: an upload that is no longer left
-    out races with the ops that read it. False where there is anything else, or nothing.
+    """Add waits for new races, as of an upload that is no longer left out with the ops that read
+    it. Return False if a new violation is no race within one run, or there is none.
     """
-    if draft.replanned:  # a plan that the mend made is one of the programs as they are
+    if draft.replanned:  # a new plan fits its program only as that was, without further waits
         return False
     pairs: dict[int, set[Pair]] = defaultdict(set)
     for v in new:
@@ -108,7 +108,7 @@ def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
 
 
 def replan(draft: Draft, change: Change) -> bool:
-    """Make a plan for the program that runs: apart, but what lasts where it lies."""
+    """Plan the program of a `stale` change anew. Parameters, states and memory of its own stay."""
     assert change.plan is not None
     assert change.program is not None
     document = draft.document
@@ -118,7 +118,7 @@ def replan(draft: Draft, change: Change) -> bool:
     span = lifetimes(program)
     fixed = {int(b): int(old.offset[b]) for b in np.flatnonzero(program.buffers.persistent & old.placed)}
     pinned = told.pinned if told is not None else np.zeros(len(own), dtype=np.bool_)
-    order = np.argsort(ranks(program), kind="stable")  # the same whatever the numbers of buffers
+    order = np.argsort(ranks(program), kind="stable")  # independent of the buffers' indices
     problem = Problem.of(program, start=span[:, 0], stop=span[:, 1], own=own, fixed=fixed, pinned=pinned, order=order)
     try:
         best = min(
@@ -133,8 +133,8 @@ def replan(draft: Draft, change: Change) -> bool:
 
 
 def over_operands(plan: Plan, unsafe: Change) -> set[int]:
-    """Return the buffers of results that a plan lays over the buffer of an operand, where a kind of
-    op is unsafe for that: those that begin at one address.
+    """Return the buffers of results that a plan places in place: the result begins at the address
+    of the operand, and `unsafe` names the kind of op and both positions.
     """
     program = plan.program
     ops, values = program.ops, program.values
@@ -152,14 +152,14 @@ def over_operands(plan: Plan, unsafe: Change) -> set[int]:
 
 
 def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Change:
-    """Return the change of a moved slot; with `keeps`, to bytes that no run gives others."""
+    """Return the `place` change of a moved slot; `keeps`: no run gives these bytes to others."""
     room = draft.rooms[index]
     offset = int(room.offset[buffer]) if int(room.arena[buffer]) >= 0 else None
     return Change(kind="place", plan=index, buffer=buffer, offset=offset, keeps=keeps)
 
 
 def partners_at(room: Room, buffer: int) -> set[int]:
-    """Return the buffers that lie over one while both live, where it now is."""
+    """Return the buffers that share bytes with `buffer` in the room while both live."""
     low, high = int(room.offset[buffer]), int(room.offset[buffer]) + int(room.nbytes[buffer])
     meets = (
         (room.arena == room.arena[buffer])
@@ -173,7 +173,7 @@ def partners_at(room: Room, buffer: int) -> set[int]:
 
 
 def apart_already(room: Room, pair: tuple[int, int]) -> bool:
-    """Whether two buffers share no byte where they now are."""
+    """Whether two buffers share no byte in the room."""
     one, other = pair
     if room.arena[one] != room.arena[other] or room.arena[one] < 0:
         return True

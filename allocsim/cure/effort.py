@@ -1,10 +1,10 @@
-"""How much work a search may take, counted in steps and not in seconds: it ends at the same place
-on any machine.
+"""The effort of a search, counted in steps and not in seconds, so that a search ends at the same
+place on every machine.
 
-A step is about what an op costs to judge. Whoever searches takes steps before or behind what costs
-them; where all are spent, the search ends with what it has, and says so.
+A step is about the cost of judging one op. A search counts the steps of each piece of work. When
+its steps are spent, it ends with the best result so far and reports that it was cut.
 
-What this module does not see: what is searched.
+What this module does not see: the searches.
 """
 
 from dataclasses import dataclass
@@ -15,28 +15,28 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document
 
 RUN: Final = 150
-"""Steps that a run costs to judge besides its ops: what is done once for each."""
+"""Steps for judging a run, besides its ops: work that is done once for each run."""
 
 STREAMS: Final = 8
-"""Streams up to which a listed race costs what any violation does. What each stream knows is told
-of it: three more cost a step.
+"""With up to this many streams, a listed race costs as much as any violation. Each three streams
+more cost another step, since a race says what each stream knows.
 """
 
 FEW: Final = 1000
-"""Listed violations of which each costs no more than half a step."""
+"""Listed violations cost half a step each, or a step for each beyond this many if that is more."""
 
 PART: Final = 4
-"""Steps that a plan or a belief costs to make anew and to judge, however small."""
+"""Steps for making and judging one plan or belief, besides its size."""
 
 LARGE: Final = 2_000_000
-"""Steps beyond which nothing is begun: what is begun is ended, and would take seconds."""
+"""A piece of work with more steps is not begun: once begun it is finished, and takes seconds."""
 
 DRAFT: Final = 6
-"""Steps that a move of slots costs to price, besides its buffers."""
+"""Steps for pricing a move of slots, besides its buffers."""
 
 
 class SpentError(Exception):
-    """All steps are spent; caught where the search was begun."""
+    """All steps are spent; the function that began the search catches it."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Effort:
     budget: int
     spent: int = 0
     cut: bool = False
-    """Whether something was left undone."""
+    """Whether some work was refused."""
 
     @property
     def over(self) -> bool:
@@ -54,20 +54,20 @@ class Effort:
         return self.spent >= self.budget
 
     def begin(self, steps: int = 0) -> None:
-        """Say that something is about to be done that takes so many steps at least.
+        """Ask for leave to begin a piece of work that takes at least `steps`.
 
-        SpentError where no step is left for it, or it takes more than `LARGE`.
+        Raise SpentError if no step is left, or if the work takes more than `LARGE`.
         """
         if self.over or steps > LARGE:
             self.cut = True
             raise SpentError
 
     def take(self, steps: int) -> None:
-        """Count steps; what was begun is ended, whatever it takes."""
+        """Count `steps` as spent; the budget may be exceeded."""
         self.spent += steps
 
     def judged(self, judge: RuledJudge, document: Document) -> Report:
-        """Judge a document in counted steps; SpentError where no step is left for it."""
+        """Judge a document and count its steps; raise SpentError if no step is left."""
         self.begin(steps_of_a_judgement(document))
         report = judge(document, sizes=False)
         self.take(steps_of_a_judgement(document, report))
@@ -75,12 +75,11 @@ class Effort:
 
 
 def steps_of_a_judgement(document: Document, report: Report | None = None) -> int:
-    """Return what judging a document costs: `RUN` and the ops of each run, `PART` for each plan and
-    belief, an eighth for each of the buffers and operands, half of what is listed, or all but `FEW`
-    where that is more, and a step for each race and three streams beyond `STREAMS`.
+    """Return the steps for judging a document: `RUN` and the ops of each run, `PART` for each plan
+    and belief, an eighth for each buffer and operand, and those for the listed violations (`FEW`).
+    A listed race also costs a step for each three streams beyond `STREAMS`.
 
-    An op with many results costs as many ops, one with many operands half as many. Without a
-    report nothing is listed.
+    Ops count by their results, or by half their operands, if that is more.
     """
     listed = () if report is None else report.violations
     races = sum(violation.kind == "Race" for violation in listed)
@@ -101,5 +100,5 @@ def steps_of_a_judgement(document: Document, report: Report | None = None) -> in
 
 
 def steps_of_a_move(document: Document) -> int:
-    """Return what a move of slots costs to find and to price."""
+    """Return the steps for finding and pricing one move of slots."""
     return DRAFT + sum(len(plan.arena) for plan in document.plans) // 32

@@ -1,7 +1,7 @@
-"""The parts of a document mended, but for its slots: waits of programs, uploads of runs, and
-beliefs, every reference between them kept right.
+"""Mending the parts of a document other than slots: waits of programs, uploads of runs, beliefs.
+References between the parts stay right.
 
-What this module does not see: where buffers lie (`allocsim.cure.drafting`).
+What this module does not see: the slots (`allocsim.cure.drafting`).
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from allocsim.programs.streams import with_waits
 
 
 def with_more_waits(document: Document, waits: Iterable[Change]) -> Document:
-    """Return the document with these waits. O(ops)."""
+    """Return the document with these waits added. O(ops)."""
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for wait in waits:
         rows[wait.program or 0].append((wait.op or 0, wait.after or 0))
@@ -30,7 +30,7 @@ def with_more_waits(document: Document, waits: Iterable[Change]) -> Document:
 
 
 def with_uploads(document: Document, uploads: Iterable[Change]) -> Document:
-    """Return the document whose runs leave out none of these uploads."""
+    """Return the document with no run leaving out one of these uploads."""
     done = {(upload.program, upload.op) for upload in uploads}
     if not done or document.session is None:
         return document
@@ -43,7 +43,7 @@ def with_uploads(document: Document, uploads: Iterable[Change]) -> Document:
 
 
 def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Change]]:
-    """Return the document with its beliefs mended, and the changes made."""
+    """Return the document with the beliefs of `asked` mended, and the changes made."""
     made: list[Change] = []
     mended: dict[int, _Beliefs] = {}
     for change, violations in asked.items():
@@ -69,7 +69,7 @@ def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Cha
 
 
 def with_book(plan: Plan, problem: Problem) -> Plan:
-    """Return a plan whose book gives each buffer whose believed life grew bytes for all of it."""
+    """Return a plan whose events cover the new life of each buffer whose believed life changed."""
     old = plan.problem
     if old is None or not len(plan.events):
         return plan
@@ -88,7 +88,7 @@ def with_book(plan: Plan, problem: Problem) -> Plan:
 
 
 class _Beliefs:
-    """The beliefs of a problem while mends are made, one after another."""
+    """The beliefs of a problem while they are mended, one change after another."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.span = problem, lifetimes(problem.program)
@@ -97,7 +97,7 @@ class _Beliefs:
         self.gaps, self.apart = dict(problem.gaps), set[tuple[int, int]]()
 
     def mend(self, change: Change, buffer: int, violations: Sequence[Violation]) -> list[Change]:
-        """Make one change, and return all that it takes."""
+        """Make one change of a belief, and return all changes that were made for it."""
         made: list[Change] = []
         pairs = {
             (v.buffer, v.other_buffer)
@@ -119,7 +119,7 @@ class _Beliefs:
         return made + [Change(kind="pair", problem=change.problem, buffer=d, other=r) for d, r in sorted(pairs)]
 
     def _alive(self, change: Change, buffer: int) -> Change:
-        """Let a buffer live for as long as it is in use, or keep it until the run's end."""
+        """Lengthen a believed lifetime to all accesses, or pin the buffer; return the change."""
         start, stop, (first, past) = self.start, self.stop, self.span[buffer]
         begins, ends = bool(start[buffer] > first), bool(stop[buffer] < past)
         start[buffer], stop[buffer] = min(start[buffer], first), max(stop[buffer], past)
@@ -131,7 +131,7 @@ class _Beliefs:
         return replace(change, start=low, stop=high, begins=begins, ends=ends or not begins)
 
     def mended(self) -> Problem:
-        """Return the problem as it is now believed."""
+        """Return the problem with the mended beliefs."""
         told = self.problem.may_share
         keep = np.array([(d, r) not in self.apart for d, r in told.tolist()], dtype=np.bool_)
         return replace(
@@ -146,7 +146,7 @@ class _Beliefs:
 
 
 def edges_of(document: Document, violations: Iterable[Violation]) -> dict[int, set[tuple[int, int]]]:
-    """Return the pairs of buffers of each plan that violations are about."""
+    """Return for each plan the pairs of buffers that violations name, the lower index first."""
     runs = document.runs
     found: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for v in violations:
@@ -159,7 +159,7 @@ def edges_of(document: Document, violations: Iterable[Violation]) -> dict[int, s
 
 
 def plans_of(document: Document, change: Change) -> tuple[int, ...]:
-    """Return the plans that a change is about."""
+    """Return the indices of the plans that a change concerns."""
     if change.plan is not None:
         return (change.plan,)
     if change.problem is not None:
@@ -170,5 +170,5 @@ def plans_of(document: Document, change: Change) -> tuple[int, ...]:
 
 
 def index_of_part(parts: Sequence[Any], part: object) -> int:
-    """Return the place of a part, by identity."""
+    """Return the index of a part among `parts`, found by identity."""
     return next(index for index, one in enumerate(parts) if one is part)

@@ -1,6 +1,6 @@
-"""Which operands and results meet in place, and which believed pairs a plan made use of.
+"""Believed pairs: which of them a plan uses, and at which operand and result of an op.
 
-What this module does not see: which pairs are bad.
+What this module does not see: which pairs may not share bytes.
 """
 
 from collections.abc import Collection
@@ -17,10 +17,9 @@ Position = tuple[str, int, int]
 
 
 def used_pairs(plan: Plan) -> tuple[tuple[int, int], ...]:
-    """Return the believed pairs that the plan made use of: donor and recipient placed at one
-    address.
+    """Return the believed pairs (donor, recipient) that a plan uses: both begin at one address.
 
-    A pair believed but not used is none of the plan's doing. O(pairs).
+    A believed pair that the plan does not use has no effect. O(pairs).
     """
     if plan.problem is None or not len(plan.problem.may_share):
         return ()
@@ -34,10 +33,10 @@ def used_pairs(plan: Plan) -> tuple[tuple[int, int], ...]:
 
 
 def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position, ...]:
-    """Return (kind of op, operand, result) by which a recipient may take over a donor: one for each
-    operand and result that meet.
+    """Return the positions at which a recipient takes over its donor: one for each operand in the
+    donor and result in the recipient of one op.
 
-    They meet at the op that first writes the recipient; views of the donor count as the donor.
+    That is the op that first writes the recipient; views of the donor count as the donor.
     O(operands of that op).
     """
     step = int(_first_writes(program)[recipient])
@@ -55,7 +54,7 @@ def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position
 
 
 def without_positions(problem: Problem, denied: Collection[Position]) -> Problem:
-    """Return a problem without believed pairs of a result of these over an operand. O(pairs)."""
+    """Return a problem without the believed pairs at positions of `denied`. O(pairs)."""
     if not denied:
         return problem
     known = frozenset(denied)

@@ -1,10 +1,10 @@
-"""A cure as a JSON Patch (RFC 6902) of the native document: all that changes, to the last slot, so
-that whoever can edit JSON can make it.
+"""A cure as a JSON Patch (RFC 6902) of the native document: every change, down to single slots, so
+that any program that edits JSON can apply it.
 
-Members are added, which replaces what is there, since a file may leave out what is a default; rows
-of programs, problems, plans, ops, slots and runs are named by index. A plan that the cure adds
-comes behind the others. `examples/apply_cure.py` is a program that applies one and knows nothing of
-this project.
+A changed member is written with `add`, which replaces an old value, since a file may leave out
+members that have their default. Rows of programs, problems, plans, ops, slots and runs are named by
+index. A plan that the cure adds is behind the others. `examples/apply_cure.py` applies a patch
+without importing this project.
 
 Complexity: O(size of the document), twice.
 
@@ -22,11 +22,11 @@ from allocsim.model import Document
 Edit = dict[str, Any]
 
 ROWS: Final = frozenset({"arenas", "programs", "problems", "plans", "ops", "buffers", "values", "slots", "session"})
-"""Members that are lists of rows, which a file has in the same order."""
+"""Members that are lists of rows; a mended document keeps the order of its rows."""
 
 
 def patch(before: Document, after: Document) -> tuple[Edit, ...]:
-    """Return the changes that make the one document the other, in the order to be made."""
+    """Return the edits that turn `before` into `after`, in the order in which to apply them."""
     return tuple(_members("", _written(before), _written(after)))
 
 

@@ -1,6 +1,6 @@
-"""What a cure costs (growth of the peaks, overlap lost to waits, slots moved), and who plans anew.
+"""The price of a cure: growth of the peaks, lost overlap, moved slots; and the planner of a plan.
 
-What this module does not see: whether it cures.
+What this module does not see: whether the changes cure.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from allocsim.model import Document, Plan
 
 
 def grown(before: Document, after: Document) -> int:
-    """Return how much the peaks grow; a plan made in place of another is compared with that."""
+    """Return the growth of the peaks in bytes; a new plan is compared with the one it replaces."""
     total = sum(new.peak_bytes - old.peak_bytes for old, new in zip(before.plans, after.plans, strict=False))
     for old_run, run in zip(before.runs, after.runs, strict=False):
         at = index_of_part(after.plans, run.plan)
@@ -28,7 +28,7 @@ def grown(before: Document, after: Document) -> int:
 
 
 def overlap_lost(before: Document, after: Document) -> int:
-    """Return how many pairs of ops can no longer run at once. O(ops x streams)."""
+    """Return the number of pairs of ops that can no longer run at once. O(ops x streams)."""
     lost = 0
     for old, new in zip(before.programs, after.programs, strict=True):
         if len(old.ops.after) != len(new.ops.after):
@@ -37,7 +37,7 @@ def overlap_lost(before: Document, after: Document) -> int:
 
 
 def moves(before: Document, after: Document) -> Iterator[Change]:
-    """Yield the slots that are not as they were."""
+    """Yield a `place` change for each slot that has changed, with its new place and size."""
     for index, (old, new) in enumerate(zip(before.plans, after.plans, strict=False)):
         changed = (old.arena != new.arena) | (old.offset != new.offset) | (old.nbytes != new.nbytes)
         for buffer in np.flatnonzero(changed).tolist():
@@ -46,7 +46,7 @@ def moves(before: Document, after: Document) -> Iterator[Change]:
 
 
 def planner_of(plan: Plan) -> Allocator | None:
-    """Return our planner that makes this very plan; a name in a document runs no other code."""
+    """Return the planner in `ALLOCATORS` that makes exactly this plan from its problem, or None."""
     planner = ALLOCATORS.get(plan.source)
     if planner is None or plan.problem is None:
         return None

@@ -1,5 +1,5 @@
-"""An order of buffers that hangs on no numbering: by the place in the list of ops at which each is
-first accessed.
+"""An order of buffers that does not depend on their indices: by the first access in the list of
+ops.
 
 What this module does not see: bytes and plans.
 """
@@ -15,8 +15,8 @@ from allocsim.model.layout import Int64s
 
 @lru_cache(maxsize=8)
 def ranks(program: Program) -> Int64s:
-    """Return the place of the first access to each buffer: int64 (buffers,), by op, results before
-    operands; one place for all never accessed. O(accesses).
+    """Return the rank of the first access to each buffer: int64 (buffers,), by op, results before
+    operands. Buffers that are never accessed share the last rank. O(accesses).
     """
     ops = program.ops
     count = len(ops.results) + len(ops.operands)
@@ -30,8 +30,8 @@ def ranks(program: Program) -> Int64s:
 
 
 def ranks_of(program: Program, others: Iterable[Program]) -> Int64s:
-    """Return the order of a plan's buffers: int64 (buffers,), by its own program and, for those
-    that this never accesses, by the others that run under it, in the order given. O(accesses).
+    """Return sort keys of a plan's buffers: int64 (buffers,), by the ranks in its own program. Ties
+    are broken by the other programs that run under the plan, in the order given. O(accesses).
     """
     programs = dict.fromkeys((program, *others))
     if len(programs) == 1:

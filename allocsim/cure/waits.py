@@ -1,12 +1,12 @@
-"""Waits that order pairs of ops: as few as cover all pairs, and what they cost.
+"""Waits that order pairs of ops: few waits that cover all pairs, and their price.
 
-A wait (op, after) puts every op that happens before `after`, and `after`, before `op` and all that
-comes after it. Between two streams the pairs are intervals of the list, `[earlier, later]`, and a
-wait covers those that it stabs: taken by their ends, each first one uncovered gets a wait of its
-later op on the latest earlier op needed by then. That is the least number for two streams. Between
-several, a wait may be implied by others; those are left out again.
+A wait (op, after) orders `after`, and every op before it, before `op` and every op behind it. A
+pair is the interval `[earlier, later]` of the list of ops. Between two streams, a wait covers the
+pairs whose interval contains that of the wait. The pairs are taken by their later op: the first
+pair not covered gets a wait of its later op on the latest earlier op of any pair begun by then.
+That is the least number for two streams. With more streams, others may imply a wait; it is dropped.
 
-The price of waits is the number of pairs of ops that could overlap and can no more.
+The price of waits is the number of pairs of ops that could overlap before and no longer can.
 
 Complexity: O(pairs log pairs) for the cover; O(ops x streams) for each order.
 
@@ -26,15 +26,15 @@ from allocsim.model import Program
 from allocsim.model.layout import Int64s
 
 Pair = tuple[int, int]
-"""The later op of the list, and the earlier one."""
+"""The op that is later in the list, and the earlier one."""
 
 PRUNED: Final = 64
-"""Waits of which each is tried to be left out; of more, none is."""
+"""The most waits for which `pruned` tries to leave out each one; beyond, it drops none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered:
-    """What happens before what, by the streams of ops and their waits."""
+    """The happens-before order of ops, by their streams and waits."""
 
     stream: Int64s
     waits: tuple[tuple[int, ...], ...]
@@ -48,7 +48,7 @@ class Ordered:
         return cls(stream=stream.astype(np.int64), waits=tuple(tuple(after[a:b]) for a, b in pairwise(bounds)))
 
     def waiting(self, more: Iterable[Pair]) -> "Ordered":
-        """Return the order with more waits, pairs of an op and an earlier one."""
+        """Return the order with more waits; a wait is an op and the earlier op it waits for."""
         added: dict[int, list[int]] = defaultdict(list)
         for op, after in more:
             added[op].append(after)
@@ -57,8 +57,8 @@ class Ordered:
 
     @cached_property
     def known(self) -> Int64s:
-        """int64 (ops, streams): how far each op knows each stream, the last op of it that happens
-        before the op or is it, -1 if none does.
+        """int64 (ops, streams): for each op and stream, the last op of that stream that happens
+        before the op or is the op; -1 if none does.
         """
         count = int(self.stream.max(initial=0)) + 1
         known = np.full((len(self.stream), count), -1, dtype=np.int64)
@@ -76,7 +76,7 @@ class Ordered:
         return bool(self.known[second, self.stream[first]] >= first)
 
     def overlapping(self) -> int:
-        """How many pairs of ops have no order: O(ops x streams)."""
+        """The number of pairs of ops without an order: O(ops x streams)."""
         ops = np.arange(len(self.stream))
         total = 0
         for stream in range(self.known.shape[1]):
@@ -89,7 +89,7 @@ class Ordered:
 
 
 def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """Return waits (op, after) that order every pair, as few as found; None where all are."""
+    """Return few waits (op, after) that order every pair; no wait if all pairs are ordered."""
     between: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for later, earlier in pairs:
         if not ordered.before(earlier, later):
@@ -107,7 +107,7 @@ def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
 
 
 def pruned(ordered: Ordered, waits: Sequence[Pair], pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """Return the waits without those that the others imply for these pairs."""
+    """Return the waits without those that are not needed to order these pairs."""
     left = list(waits)
     for wait in waits if 1 < len(waits) <= PRUNED else ():
         fewer = [one for one in left if one != wait]
