@@ -1,11 +1,11 @@
 """Sentences for the violations of the judge: the one place that makes them from records.
 
     report = check(document)      # the judge's report, with a sentence and names in each record
-    told(report, document)        # a report without sentences gets them
+    told(report, document)        # the same report, with sentences and names added
 
-The judge returns records that have fields only (`allocsim.judge.violations`). `sentences` has one
-function for each kind of violation, which makes the sentence from the record and the facts of its
-document; `asked_facts` lists the facts that such a function may ask for.
+The judge returns records without sentences (`allocsim.judge.violations`). `sentences` has a
+function for each kind of violation; it makes the sentence from the record and the facts of its
+document. `asked_facts` lists the facts that such a function may ask for.
 
 What this package does not see: how violations are found, causes and cures.
 """

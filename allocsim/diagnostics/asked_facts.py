@@ -3,7 +3,7 @@
     document_facts.DocumentFacts(document)       for a document in memory
     plain_facts.PlainFacts(record)               for the records of the plain judge, without numpy
 
-The sentences pass a program on as it is; only these classes look into it.
+A sentence passes a program to these methods unread; only the methods know its fields.
 
 Complexity: O(1) for each method; `sides` is O(operands of the op).
 
@@ -68,7 +68,7 @@ class AskedFacts(Protocol):
         """Return name, alignment and arena of a buffer."""
 
     def nbytes(self, program: Any, index: int, end: int | None) -> int:
-        """Return the size of a buffer in bytes; `end` 0 or 1 is an end of its range."""
+        """Return the size of a buffer in bytes; `end` 0 or 1: the low or high end of its range."""
 
     def slot(self, plan: int, buffer: int) -> BufferPlace:
         """Return where a plan puts a buffer."""
@@ -77,7 +77,7 @@ class AskedFacts(Protocol):
         """Return what a problem states of a buffer."""
 
     def stated(self, problem: int) -> frozenset[str]:
-        """Return which lists of a problem the document gives."""
+        """Return the names of the lists that the document gives for a problem."""
 
     def problem_of(self, program: int, plan: int) -> int | None:
-        """Return the problem by which a program without ops is judged."""
+        """Return the problem by which a program without ops is judged; None if it has ops."""

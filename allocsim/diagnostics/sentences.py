@@ -99,7 +99,7 @@ class _Record:
         return f"[{belief.start}, {belief.stop})" + (f" less {gaps}{more}" if gaps else "")
 
     def witness(self, run: int | None, op: int | None, value: int | None, content: tuple[int, int] | None) -> str:
-        """Return words for a write or content: the one that was found, or that belongs there."""
+        """Return in words the write or content that a read found, or should have found."""
         if run is not None:
             program = self.facts.ran(run)
             named = "" if value is None else f" ({self.value(value, program)})"

@@ -2,7 +2,7 @@
 
 A new scenario is a file in this folder with a `SCENARIO`, and a row here.
 
-`from_file` reads a scenario without a row, from a file of the user, which is run as Python.
+`from_file` runs a Python file of the user and returns its `SCENARIO`, which needs no row here.
 """
 
 from importlib import import_module, util
@@ -20,7 +20,7 @@ MODULES: Final[dict[str, str]] = {
     "ggml-1501-seed": "ggml_1501_seed",
     "parallel-branches": "parallel_branches",
 }
-"""Run on the engine."""
+"""Scenarios that run on the engine: name -> module of this folder."""
 
 ON_GGML: Final[dict[str, str]] = {
     "ggml-stale-plan": "ggml_stale_plan",
@@ -31,7 +31,7 @@ ON_GGML: Final[dict[str, str]] = {
     "ggml-opt-accumulators": "ggml_opt_accumulators",
     "ggml-forward-backward": "ggml_forward_backward",
 }
-"""Run on real ggml: the faults it has by itself."""
+"""Faults of ggml itself, which run on a ggml library: name -> module of this folder."""
 
 SMALL: Final[dict[str, str]] = {
     "address-of": "address_of",
@@ -113,7 +113,7 @@ SMALL: Final[dict[str, str]] = {
     "padded-attention": "padded_attention",
     "two-conds": "two_conds",
 }
-"""Small documents, in the order of the classes of their faults."""
+"""Small documents, in the order of the classes of their faults: name -> module of this folder."""
 
 
 def find(name: str) -> Scenario:
@@ -141,7 +141,7 @@ def find(name: str) -> Scenario:
 
 
 def find_beside_files(name: str) -> Scenario:
-    """Return the scenario called `name` for a command that takes files too; errors as `find`."""
+    """Return the scenario called `name`, as `find`; the error says that it is no file either."""
     try:
         return find(name)
     except UnknownNameError as error:
@@ -149,8 +149,8 @@ def find_beside_files(name: str) -> Scenario:
 
 
 def find_any(name: str) -> AnyScenario:
-    """Return the scenario called `name` of any table, or a user's own that is named by
-    `package.module:attribute` (`repro.own_models`); errors as there and as `find`.
+    """Return the scenario called `name` of any table, or the user's own scenario that
+    `package.module:attribute` names. Errors are those of `find` and of `repro.own_models`.
     """
     if ":" in name:
         from repro.own_models import find_own  # noqa: PLC0415 - a stranger's import may be anything
@@ -173,14 +173,14 @@ def find_small(name: str) -> SmallScenario:
 
 
 def named(name: str) -> AnyScenario:
-    """Return a scenario by its file, which ends in .py (`from_file`), or by `find_any`."""
+    """Return the scenario of a file if `name` ends in .py (`from_file`), else `find_any(name)`."""
     return from_file(Path(name)) if name.endswith(".py") else find_any(name)
 
 
 def from_file(path: Path) -> AnyScenario:
     """Run a Python file and return its `SCENARIO`.
 
-    Raises ModelError for a file that cannot be read or run, or has no scenario.
+    Raises ModelError for a file that cannot be read or run, or that has no `SCENARIO`.
     """
     spec = util.spec_from_file_location(f"scenario_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
