@@ -15,7 +15,8 @@ this project makes exactly the given plan from its problem, it also plans the me
 and the judge checks that plan too (`planned_anew`). The price is that of the moved slots, or of the
 new plan if the caller names a planner. If the judge confirms no set of changes, the result is None.
 
-Price: the growth of the peaks, summed over the plans, and never more than with every buffer apart.
+Price: the growth of the peaks, summed over the plans. If placing every buffer apart cures as well,
+no cure costs more than that.
 A wait costs no bytes but overlap: the number of pairs of ops that can no longer run at once. A race
 over reuse can also be cured by placing its buffers apart: that is the cure's `alternative`.
 
