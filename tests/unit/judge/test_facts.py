@@ -40,3 +40,13 @@ def test_facts_of_records_are_those_of_columns():
         assert one == other, f"seed {seed}"
         asked += sum(row[0] == "problem" and row[1] is not None for row in one)
     assert asked > 0
+
+
+def test_the_problem_of_a_program_without_ops_is_the_plans_own_or_the_first_about_it():
+    programs = [{"buffers": [{"nbytes": 8}], "values": [], "ops": []} for _ in range(2)]
+    slots = [{"arena": 0, "offset": 0, "nbytes": 8}]
+    tree = {"format": "allocsim", "version": 1, "programs": programs}
+    tree["problems"] = [{"program": number, "start": [0], "stop": [1]} for number in (0, 1, 1)]
+    tree["plans"] = [{"program": 1, "problem": 2, "slots": slots}, {"program": 0, "slots": slots}]
+    for facts in (DocumentFacts(loads(json.dumps(tree))), PlainFacts(plain.read(tree))):
+        assert [facts.problem_of(program, plan) for plan in (0, 1) for program in (0, 1)] == [0, 2, 0, 1]

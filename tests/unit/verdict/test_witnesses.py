@@ -3,7 +3,7 @@
 import pytest
 
 from allocsim.model import Document, Run
-from allocsim.verdict import carries
+from allocsim.verdict import carries, saying
 from allocsim.verdict.causes import causes_of
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.evidence import Evidence
@@ -58,3 +58,11 @@ def test_of_too_many_loops_those_of_the_most_ops_are_looked_at(monkeypatch):
     monkeypatch.setattr(carries, "MAX_LOOPS", 1)
     (loop,) = carries.loops(made)
     assert loop.carries == long
+
+
+@pytest.mark.parametrize(
+    ("reads", "written", "said"), [(1, 0, "op 3 of run 1"), (1, 1, "op 3)"), (0, 0, "op 3)"), (0, 1, "op 3)")]
+)
+def test_the_run_of_a_late_reader_is_said_where_it_is_a_later_one_than_the_victims(reads, written, said):
+    reader, victim = Witness(run=reads, op=3, kind="f"), Witness(run=written, op=1, kind="g", buffer_name="x")
+    assert said in saying._late_read(reader, None, victim)
