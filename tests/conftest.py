@@ -3,7 +3,7 @@
 Under CI the examples are the same on every run (`derandomize`); elsewhere they vary, and a failing one prints the blob that
 brings it back. Hypothesis also draws constants of the modules that happen to be loaded, which hangs on the tests that ran
 before in the same process; here it does not, so that a test draws the same alone and among others. There is no deadline: nothing
-asserts a time. A law draws 25 examples where it does not say otherwise: with 15 of each, no mutant of the judge that was tried
+asserts a time. A law draws 25 examples where it does not say otherwise: with 15 of each, no mutant of the plain judge that was tried
 survives unexplained (`benchmarks/judge_mutants.py`). `HYPOTHESIS_PROFILE=thorough` draws 2,000, as `make campaigns` does of the laws.
 
 `--cpu-seconds FILE` writes down what each test costs: processor time, its own and that of the processes it started and waited for, which other load
