@@ -153,8 +153,7 @@ def give_full_sizes(draft: Draft, asked: Iterable[Change]) -> None:
 
 def _body(document: Document, index: int, buffer: int) -> Body:
     """Return the body of a slot; empty if one of its slots may not move."""
-    slots = kin(document, index, buffer) if document.session is not None else [(index, buffer)]
-    placed = tuple(slot for slot in slots if document.plans[slot[0]].placed[slot[1]])
+    placed = tuple(slot for slot in kin(document, index, buffer) if document.plans[slot[0]].placed[slot[1]])
     told = ((document.plans[number].problem, other) for number, other in placed)
     fixed = any(problem is not None and (problem.own[other] or other in problem.fixed) for problem, other in told)
     return () if fixed else placed

@@ -202,9 +202,9 @@ def programs_under(document: Document) -> list[list[Program]]:
 
 
 def kin(document: Document, index: int, buffer: int) -> list[tuple[int, int]]:
-    """Return (plan, buffer) of a buffer; a parameter or state has a slot in each plan with it."""
+    """Return (plan, buffer) of a buffer; in a session, of a parameter or state in all plans."""
     buffers = document.plans[index].program.buffers
-    if not buffers.persistent[buffer]:
+    if document.session is None or not buffers.persistent[buffer]:
         return [(index, buffer)]
     return [
         (number, other)

@@ -53,8 +53,7 @@ def _parted(
     stay = own_faults and change.kind in {"size", "slot"}  # if its bytes are free, only its size is wrong
     if change.kind == "size" or stay:
         draft.resized[index].add(focus or 0)
-    session = draft.document.session is not None and focus is not None
-    lasting = session and any(number != index for number, _ in kin(draft.document, index, focus or 0))
+    lasting = focus is not None and any(number != index for number, _ in kin(draft.document, index, focus))
     own = change.kind == "slot" and focus is not None and plan.problem is not None and plan.problem.own[focus]
     if own and focus is not None and not lasting and int(room.arena[focus]) != OWN:
         room.arena[focus] = OWN
