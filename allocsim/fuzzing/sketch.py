@@ -90,7 +90,8 @@ class Sketch:
     def buffer(self, nbytes: int, *, name: str | None = None, **keywords: Any) -> int:
         """Add a buffer; its arena and alignment are drawn where they are not given."""
         if "arena" not in keywords:
-            keywords |= {"arena": self.choices.draw(self.arenas), "alignment": ALIGNMENTS[self.choices.draw(4)]}
+            arena, at = self.choices.draw(self.arenas), self.choices.draw(len(ALIGNMENTS))
+            keywords |= {"arena": arena, "alignment": ALIGNMENTS[at]}
         self.sizes.append(nbytes)
         self.written.append(0)
         return self.builder.buffer(name or f"b{len(self.sizes) - 1}", nbytes, **keywords)
@@ -160,9 +161,8 @@ class Sketch:
         return not row.lost if row.made else row.covers & ~self.written[row.buffer] == 0
 
     def pick(self, *choices: int) -> list[SketchedValue]:
-        """Return a readable value for each register, the next one's where it holds none.
-
-        Makes an input where no register does.
+        """Return a readable value for each register, or that of the next register with one; without
+        any, make an input.
         """
         kept = {place: row for place, row in self.registers.items() if self.readable(row)}
         if not kept:
