@@ -27,17 +27,22 @@ def judged(document):
     return plain.judge(plain.read(tree)).violations
 
 
-def over(operand, result, promise):
-    """A result in a buffer of its own that lies where its operand begins; each is (dtype, shape, strides, bytes of the buffer)."""
+def laid(operand, result, slots, pairs, *, kind="f"):
+    """An op from one buffer to another; each side is (dtype, shape, strides, bytes of the buffer), and an offset in it, if not 0."""
     b = ProgramBuilder("p", arenas=BYTES)
     x, y = (
-        b.value(name, b.buffer(name, nbytes), dtype, shape, strides=strides)
-        for name, (dtype, shape, strides, nbytes) in (("x", operand), ("y", result))
+        b.value(name, b.buffer(name, nbytes), dtype, shape, strides=strides, offset=sum(offset))
+        for name, (dtype, shape, strides, nbytes, *offset) in (("x", operand), ("y", result))
     )
     b.op("host.write", (), (x,))
-    b.op("f", (x,), (y,), in_place=[promise])
+    b.op(kind, (x,), (y,), in_place=pairs)
     b.op("host.read", (y,), ())
-    return Document.of(plan_of(b.build(), [0, 0]))
+    return Document.of(plan_of(b.build(), slots))
+
+
+def over(operand, result, promise):
+    """The result lies where its operand begins."""
+    return laid(operand, result, [0, 0], [promise])
 
 
 EIGHT = ("u8", (8,), None, 8)
@@ -200,39 +205,26 @@ def test_each_time_that_a_buffer_is_given_back_while_it_lives_is_told():
     assert [v.step for v in found if v.kind == "EventOutsideLifetime"] == [1, 4]
 
 
-def laid(operand, result, slots, pairs, *, kind="f", nbytes=(16, 8)):
-    """An op from one buffer to another, each value (dtype, shape, offset)."""
-    b = ProgramBuilder("p", arenas=BYTES)
-    x, y = (
-        b.value(name, b.buffer(name, size), dtype, shape, offset=offset)
-        for name, size, (dtype, shape, offset) in zip("xy", nbytes, (operand, result), strict=True)
-    )
-    b.op("host.write", (), (x,))
-    b.op(kind, (x,), (y,), in_place=pairs)
-    b.op("host.read", (y,), ())
-    return Document.of(plan_of(b.build(), slots))
-
-
 def test_a_pair_has_one_address_wherever_in_their_buffers_the_two_lie():
-    x, y = ("u8", (8,), 8), ("u8", (8,), 0)
+    x, y = ("u8", (8,), None, 16, 8), EIGHT
     assert judged(laid(x, y, [0, 8], [(0, 0)])) == ()
-    assert judged(laid(y, x, [8, 0], [(0, 0)], nbytes=(8, 16))) == ()
+    assert judged(laid(y, x, [8, 0], [(0, 0)])) == ()
     assert judged(laid(x, y, [0, 0], [(0, 0)])) == ()  # they share no byte
     assert {v.kind for v in judged(laid(x, y, [0, 4], [(0, 0)]))} == {"UnsafeInPlace", "Overlap"}
 
 
 def test_of_two_promises_for_one_pair_the_stronger_counts():
-    x, y = ("u8", (8,), 0), ("u8", (2, 4), 0)
+    x, y = EIGHT, ("u8", (2, 4), None, 8)
     for pairs, safe in (([(0, 0)], False), ([(0, 0), (0, 0, "bytes")], True), ([(0, 0, "bytes"), (0, 0)], True)):
-        assert (judged(laid(x, y, [0, 0], pairs, nbytes=(8, 8))) == ()) == safe, pairs
+        assert (judged(laid(x, y, [0, 0], pairs)) == ()) == safe, pairs
 
 
 @pytest.mark.parametrize("kind", ["f", SAME])
 def test_a_value_that_reaches_a_byte_beyond_its_buffer_is_found(kind):
     for operand, result in ((9, 9), (8, 9), (9, 8)):
-        sides = [("u8", (count,), 0) for count in (operand, result)]
+        sides = [("u8", (count,), None, 8) for count in (operand, result)]
         if kind != SAME or operand == result:
-            found = [v for v in judged(laid(*sides, [0, 16], [], kind=kind, nbytes=(8, 8))) if v.kind == "OutOfBounds"]
+            found = [v for v in judged(laid(*sides, [0, 16], [], kind=kind)) if v.kind == "OutOfBounds"]
             assert {v.buffer for v in found} == {buffer for buffer, side in enumerate((operand, result)) if side == 9}
 
 
