@@ -1,10 +1,10 @@
-"""A use through an address is not seen."""
+"""The planner does not see a use through an address."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="address-of",
-    title="a use through an address is not seen",
+    title="the planner does not see a use through an address",
     source="https://github.com/apache/tvm/issues/13976",
     story=(
         "StorageRewrite looked at index expressions only. A scratch buffer handed to an external "

@@ -1,10 +1,10 @@
-"""No barrier stands between two uses of one place whose elements differ in size."""
+"""Two uses of one place with elements of different sizes have no barrier between them."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="barrier-between-types",
-    title="no barrier stands between two uses of one place whose elements differ in size",
+    title="two uses of one place with elements of different sizes have no barrier between them",
     source="https://github.com/tile-ai/tilelang/pull/2293",
     story=(
         "Two buffers of shared memory, of f32 and of f8, take turns at one address. The pass that "

@@ -1,10 +1,10 @@
-"""Of two chains without a barrier one frees by list index."""
+"""Of two chains without a barrier between them, one frees buffers by list index."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="concurrent-chains",
-    title="of two chains without a barrier one frees by list index",
+    title="of two chains without a barrier between them, one frees buffers by list index",
     source="https://github.com/ggml-org/llama.cpp/pull/2757",
     story=(
         "Nodes run concurrently between barriers, and a tensor was freed at its last reader's "

@@ -1,10 +1,10 @@
-"""A result that nobody reads has no lifetime."""
+"""A result that nobody reads gets no lifetime, although its op writes it."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="consumerless-output",
-    title="a result that nobody reads has no lifetime",
+    title="a result that nobody reads gets no lifetime, although its op writes it",
     source="https://github.com/microsoft/onnxruntime/pull/21019",
     story=(
         "Release times came from consumers. An output with none was released too early, so two "

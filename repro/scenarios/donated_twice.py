@@ -1,10 +1,10 @@
-"""One buffer is donated and passed twice."""
+"""A buffer is donated, and passed as another argument as well."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="donated-twice",
-    title="one buffer is donated and passed twice",
+    title="a buffer is donated, and passed as another argument as well",
     source="https://github.com/jax-ml/jax/issues/9635",
     story="The caller donates a buffer that it also passes as another argument.",
     sound=SmallDocument(text="a = host.write; b = host.write; c = f a b; host.read c", slots="a=0 b=64"),

@@ -1,10 +1,10 @@
-"""Of two buffers in turn the third layer takes the first one wait too soon."""
+"""With two buffers in turn, the third layer takes the first buffer one wait too soon."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="double-buffer",
-    title="of two buffers in turn the third layer takes the first one wait too soon",
+    title="with two buffers in turn, the third layer takes the first buffer one wait too soon",
     source="https://github.com/NVIDIA/Megatron-LM/pull/5222",
     story=(
         "Gradients of three layers go into two buffers in turn, and a reduce-scatter on its own "

@@ -1,10 +1,10 @@
-"""X + x in place although x is read again."""
+"""X + x runs in place although x is read again."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="duplicate-operand",
-    title="x + x in place although x is read again",
+    title="x + x runs in place although x is read again",
     source="https://github.com/libxsmm/tpp-mlir/pull/588",
     story=(
         "An op that reads the same value twice was taken to have no conflict with itself, so y = "

@@ -1,10 +1,10 @@
-"""A state lies where a temporary goes."""
+"""A state is placed where a temporary is placed as well."""
 
 from repro import Role, SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="expert-cache",
-    title="a state lies where a temporary goes",
+    title="a state is placed where a temporary is placed as well",
     source="https://github.com/ggml-org/llama.cpp/pull/23170",
     story=(
         "A cache of expert weights lies in the scheduler's temporary memory. The next computation "

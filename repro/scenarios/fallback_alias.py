@@ -1,10 +1,10 @@
-"""A kernel made in place does not say that its result is its operand."""
+"""A kernel that now runs in place does not declare that its result is its operand."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="fallback-alias",
-    title="a kernel made in place does not say that its result is its operand",
+    title="a kernel that now runs in place does not declare that its result is its operand",
     source="https://github.com/pytorch/pytorch/pull/189735",
     story=(
         "A fallback kernel was turned into its in-place form, and its result not recorded as an alias of "

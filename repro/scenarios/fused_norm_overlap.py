@@ -1,10 +1,10 @@
-"""A fused kernel looks at one of two equal operands."""
+"""A fused kernel asks only one of its two operands whether its result overlaps it."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="fused-norm-overlap",
-    title="a fused kernel looks at one of two equal operands",
+    title="a fused kernel asks only one of its two operands whether its result overlaps it",
     source="https://github.com/ggml-org/llama.cpp/pull/22266",
     story=(
         "A fused norm and product asked of one source only whether its result overlaps it. In "

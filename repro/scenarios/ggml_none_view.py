@@ -1,10 +1,10 @@
-"""A view that is counted off without having been counted on."""
+"""A view of op NONE frees the tensor that it views while a reader still needs it."""
 
 from repro.scenario import GgmlFault
 
 SCENARIO = GgmlFault(
     name="ggml-none-view",
-    title="an op-NONE view frees its root under a reader",
+    title="a view of op NONE frees the tensor that it views while a reader still needs it",
     source="ggml-alloc.c, ggml 0.13.1 to 0.26.0",
     story=(
         "ggml_view_tensor makes a view without an op. The allocator does not count it when it counts the views "

@@ -1,10 +1,10 @@
-"""An index leaf is let go between the passes."""
+"""An index leaf is freed between the forward and the backward pass."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="index-leaf",
-    title="an index leaf is let go between the passes",
+    title="an index leaf is freed between the forward and the backward pass",
     source="https://github.com/matz/spinel/issues/1449",
     story=(
         "The token ids are read by the forward lookup and once more by the backward one. Planned "

@@ -1,10 +1,10 @@
-"""The body of a loop is planned without what lives around it."""
+"""The body of a loop is planned without the buffers that live around it."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="loop-body",
-    title="the body of a loop is planned without what lives around it",
+    title="the body of a loop is planned without the buffers that live around it",
     source="https://github.com/tensorflow/tflite-micro/pull/947",
     story=(
         "Each subgraph was planned by itself. What lives around a loop and is read behind it is "

@@ -1,10 +1,10 @@
-"""A lowered reshape is no view any more."""
+"""A reshape is no longer a view once it is lowered."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="lowered-reshape",
-    title="a lowered reshape is no view any more",
+    title="a reshape is no longer a view once it is lowered",
     source="https://github.com/apache/tvm/pull/20134",
     story=(
         "The planner knew reshape before lowering. What it is lowered to returns the same memory, "

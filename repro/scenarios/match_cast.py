@@ -1,10 +1,10 @@
-"""A cast that only renames is no alias."""
+"""A cast that only renames a value is not taken for an alias."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="match-cast",
-    title="a cast that only renames is no alias",
+    title="a cast that only renames a value is not taken for an alias",
     source="https://github.com/apache/tvm/issues/20190",
     story=(
         "A storage token was not handed on through match_cast, so the cast's result looked like a "

@@ -1,10 +1,10 @@
-"""The copy index moves on before its reader."""
+"""The index of the current copy moves on before the copy is read."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="n-copies",
-    title="the copy index moves on before its reader",
+    title="the index of the current copy moves on before the copy is read",
     source="https://github.com/ggml-org/llama.cpp/pull/14855",
     story=(
         "Inputs have one copy for each run in flight, and an index says which is current. It "

@@ -1,10 +1,10 @@
-"""A kernel is bound one buffer for two operands and reads it for the first alone."""
+"""A kernel is given one buffer for two operands and reads it for the first alone."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="one-binding",
-    title="a kernel is bound one buffer for two operands and reads it for the first alone",
+    title="a kernel is given one buffer for two operands and reads it for the first alone",
     source="https://github.com/ggml-org/llama.cpp/pull/22456",
     story=(
         "Several operands of a scan were one tensor, bound once for each. WebGPU does not allow "

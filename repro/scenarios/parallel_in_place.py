@@ -1,10 +1,10 @@
-"""In place over a value that a parallel branch reads."""
+"""An op runs in place over a value that a parallel branch reads."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="parallel-in-place",
-    title="in place over a value that a parallel branch reads",
+    title="an op runs in place over a value that a parallel branch reads",
     source="https://github.com/microsoft/onnxruntime/issues/7633",
     story=(
         "An op runs in place over a shape that another branch reads. In the order of the list the "

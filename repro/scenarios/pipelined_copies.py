@@ -1,4 +1,4 @@
-"""Of four copies in turn the fifth run takes the first one without waiting for its event."""
+"""With four copies in turn, the fifth run takes the first copy without waiting for its event."""
 
 from repro import SmallDocument, SmallScenario
 
@@ -11,7 +11,7 @@ COPIED = (
 
 SCENARIO = SmallScenario(
     name="pipelined-copies",
-    title="of four copies in turn the fifth run takes the first one without waiting for its event",
+    title="with four copies in turn, the fifth run takes the first copy without waiting for its event",
     source="https://github.com/ggml-org/llama.cpp/pull/20463",
     story=(
         "A pipelined scheduler keeps four copies of what goes from one backend to another, one for "

@@ -1,10 +1,10 @@
-"""An identity in place over a value with a second reader."""
+"""An identity runs in place over a value that has a second reader."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="refcounted-identity",
-    title="an identity in place over a value with a second reader",
+    title="an identity runs in place over a value that has a second reader",
     source="https://github.com/dmlc/nnvm/pull/124",
     story=(
         "An identity shares its input's storage. The count of readers was kept by entry and not "

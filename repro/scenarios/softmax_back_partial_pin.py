@@ -1,10 +1,10 @@
-"""Over its second operand only is a kernel unsafe, and a pin makes the planner choose that."""
+"""A kernel is unsafe over its second operand alone, which a pin makes the planner choose."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="softmax-back-partial-pin",
-    title="over its second operand only is a kernel unsafe, and a pin makes the planner choose that",
+    title="a kernel is unsafe over its second operand alone, which a pin makes the planner choose",
     source="https://github.com/ggml-org/ggml/pull/1521",
     story=(
         "The kernel is safe over dy and not over y. While dy is free the plan takes dy and all is "

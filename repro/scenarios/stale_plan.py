@@ -1,10 +1,10 @@
-"""Counts and sizes are equal, the edges are not."""
+"""The plan of a graph is reused for one with equal counts and sizes but other edges."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="stale-plan",
-    title="counts and sizes are equal, the edges are not",
+    title="the plan of a graph is reused for one with equal counts and sizes but other edges",
     source="https://github.com/ggml-org/llama.cpp/issues/28448",
     story=(
         "The allocator keeps its plan when node counts and sizes are those of the last graph. "

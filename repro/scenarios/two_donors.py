@@ -1,10 +1,10 @@
-"""Of two permitted donors the one still read is taken."""
+"""Of two permitted donors, the planner takes the one that is still read."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="two-donors",
-    title="of two permitted donors the one still read is taken",
+    title="of two permitted donors, the planner takes the one that is still read",
     source="https://github.com/dmlc/nnvm/pull/67",
     story=(
         "The op may be written over either of its operands. The planner took the one that another op still reads. "

@@ -1,10 +1,10 @@
-"""An intermediate is looked at that nobody flagged."""
+"""The host reads an intermediate that nobody flagged as an output."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="unflagged-look",
-    title="an intermediate is looked at that nobody flagged",
+    title="the host reads an intermediate that nobody flagged as an output",
     source="https://github.com/ggml-org/ggml/issues/1151",
     story=(
         "An intermediate is read after the run, to debug. It is not flagged as output, and its "

@@ -1,10 +1,10 @@
-"""What a yield hands out is planned as internal."""
+"""A buffer that a yield hands out is planned as internal."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="yielded-buffer",
-    title="what a yield hands out is planned as internal",
+    title="a buffer that a yield hands out is planned as internal",
     source="https://github.com/microsoft/onnxruntime/pull/7767",
     story=(
         "The operands of a yield leave the graph, and were planned as internal buffers. What "
