@@ -90,6 +90,12 @@ def byte_by_byte(document):
     return homes
 
 
+def test_what_lasts_is_aligned_as_the_strictest_of_its_plans_asks():
+    """s is at the end of t for the first program, and at the next multiple of 64 for the second."""
+    (one, other) = offsets(lasting([([("t", 80, 64), ("s", 8, 16)], [], {}), ([("t", 80, 64), ("s", 8, 64)], [], {})]))
+    assert one == other == [0, 128]
+
+
 def test_what_lasts_lies_in_the_lowest_bytes_that_are_free_in_all_plans():
     for seed in range(300):
         rng = random.Random(seed)

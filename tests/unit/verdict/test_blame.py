@@ -24,6 +24,15 @@ def charged(*plans):
     return {cause.change for cause in causes_of(Document.of(*plans))}
 
 
+def test_of_two_wrong_lives_that_would_each_do_the_one_read_late_is_charged():
+    """Each life, once right, meets the other as it is believed; x is read after a took its bytes."""
+    made = program("x = host.write; a = f; b = g a; c = h x b; host.read c")
+    late, other = causes_of(Document.of(plan(made, "x=0 a=0 b=64 c=128", belief(made, x=(0, 2), a=(2, 3)))))
+    assert {v.kind for v in late.violations} == {"LifetimeTooShort", "Overlap", "StaleRead"}
+    assert (late.change.buffer, other.change.buffer) == (0, 1)
+    assert [v.kind for v in other.violations] == ["LifetimeTooShort"]
+
+
 @pytest.mark.parametrize(
     ("start", "stop", "gaps", "kind"),
     [

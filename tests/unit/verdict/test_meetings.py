@@ -1,11 +1,15 @@
 """Late reads in groups: what many of them have in common is asked once, and the words stay those of each by itself."""
 
+import json
 import random
 
+import pytest
 from hypothesis import given
+from oracle2.generate import generate
 from steps import lines_run
 from strategies import programs
 
+from allocsim import document as native
 from allocsim.judge import fast
 from allocsim.model import VIEW, Document
 from allocsim.outcomes import AS_USUAL, outcome_of, telling
@@ -117,3 +121,13 @@ def test_only_the_first_judgement_of_a_verdict_has_sizes(monkeypatch):
     assert len(asked) == 1
     assert verdict.report.stats == fast.check(document).stats != fast.UNMEASURED
     assert fast.check(document, sizes=False).violations == fast.check(document).violations
+
+
+@pytest.mark.parametrize("seed", [103, 204, 635])
+def test_a_race_of_two_runs_is_not_charged_to_a_plan_that_is_wrong_within_one(seed):
+    """In these sessions some pair of buffers is laid over each other in each run, and runs overlap in time."""
+    causes = judge(Evidence(document=native.loads(json.dumps(generate(seed)))), cures=False).causes
+    between = [(c.change.kind, v) for c in causes for v in c.violations if v.kind == "Race" and v.run != v.other_run]
+    assert any(c.party == "plan" for c in causes)
+    assert len(between) > 10
+    assert {kind for kind, _ in between} == {"runs"}
