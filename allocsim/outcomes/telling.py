@@ -275,7 +275,7 @@ def _grouped(outcome: Outcome, report: Report) -> Iterator[str]:
     under = _filed(outcome.causes)
     for at, cause in enumerate(outcome.causes):
         yield ""
-        words = cause.evidence if cause.violations else cause.text
+        words = cause.evidence if cause.violations and cause.text.startswith(cause.evidence) else cause.text
         yield from wrapped(f"{cause.number}. {cause.charge}: {words}", "", "   ")
         for finding in by_cause.get(id(cause), ()):
             yield from _violation(finding.violation, several=several, mark="known" if finding.known else "")

@@ -43,18 +43,12 @@ A cause for whose own cure no step is left is cured only together with the other
 """
 
 
-def causes_of(document: Document, report: Report | None = None, *, cures: bool = False) -> tuple[Cause, ...]:
-    """Return the causes of all that S, H and L find in a document, most important first.
-
-    Args:
-        document: the document that is judged.
-        report: the judge's report on this document, if there is one already; best with the limit
-            for each kind of violation (`of_each_kind`).
-        cures: whether to search for the cure of each cause too.
+def causes_of(document: Document, report: Report | None = None) -> tuple[Cause, ...]:
+    """Return the causes of all that S, H and L find in a document, most important first, without
+    cures. `report`: the judge's report on this document, if there is one already; best with the
+    limit for each kind of violation (`of_each_kind`).
     """
-    dossier = Dossier(Evidence(document=document), report)
-    found = found_in(dossier)
-    return with_cures(dossier, found)[0] if cures else found
+    return found_in(Dossier(Evidence(document=document), report))
 
 
 def found_in(dossier: Dossier) -> tuple[Cause, ...]:
@@ -78,14 +72,12 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
     origins = dossier.evidence.origins or ()
 
     def importance(cause: Cause) -> tuple[object, ...]:
-        first = bool(origins) and explains(dossier, cause, origins[0])
-        place = cause.first
         return (
-            not first,
+            not (origins and explains(dossier, cause, origins[0])),
             -cause.wrong_bytes,
             all(v.problem is not None and v.plan is None for v in cause.violations) and bool(cause.violations),
-            _none_first(place.run),
-            _none_first(place.step),
+            _none_first(cause.first.run),
+            _none_first(cause.first.step),
             -cause.places,
             cause.class_,
             cause.party,
@@ -136,7 +128,7 @@ def with_cures(
     If no cure of all curable causes is found, a cure is searched for those causes that have a cure
     of their own. `work` is a number of steps, by default `WORK`.
     """
-    curable = _curable(causes)
+    curable = [cause for cause in causes if cause.change.kind in CURABLE]
     work = WORK if work is None else work
     together, sharing = Effort(min(STEPS, work)), _sharing(causes)
     whole = _search(dossier, curable, sharing, effort=together).found()
@@ -163,11 +155,8 @@ def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | 
     """Return the cure of all curable causes of a document; `planner`, if given, plans it anew."""
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
-    return _search(dossier, _curable(causes), _sharing(causes), planner=planner).found()
-
-
-def _curable(causes: Iterable[Cause]) -> list[Cause]:
-    return [cause for cause in causes if cause.change.kind in CURABLE]
+    curable = [cause for cause in causes if cause.change.kind in CURABLE]
+    return _search(dossier, curable, _sharing(causes), planner=planner).found()
 
 
 def _sharing(causes: Iterable[Cause]) -> Mapping[Key, Sequence[Cause]]:

@@ -26,15 +26,6 @@ TELLING: Final = (
 """Kinds of violation, the most telling first; a kind not listed ranks as `Overlap` does."""
 
 
-ONE_END: Final = ({("low",)}, {("high",)})
-"""The sets of `ends` of violations that exist only at one end, and the same, of the sizes."""
-
-
-def always(_dossier: Dossier, _mend: Change, _violations: Sequence[Violation]) -> bool:
-    """No condition: the kind of the change decides by itself."""
-    return True
-
-
 class NamingRow(NamedTuple):
     """One row of `NAMES`: the class and the party of a cause, and when they apply."""
 
@@ -43,7 +34,8 @@ class NamingRow(NamedTuple):
     evidence: str
     class_: str
     party: str
-    applies: Fact = always
+    applies: Fact | None = None
+    """None: the kind of the change decides by itself."""
 
 
 def told_most(violations: Sequence[Violation]) -> Violation:
@@ -59,7 +51,8 @@ def strikes(v: Violation) -> tuple[int, int]:
 
 def name_of(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> NamingRow:
     """Return the row that names a cause."""
-    return next(row for row in NAMES if mend.kind in row.mends and row.applies(dossier, mend, violations))
+    rows = (row for row in NAMES if mend.kind in row.mends)
+    return next(row for row in rows if row.applies is None or row.applies(dossier, mend, violations))
 
 
 # facts --------------------------------------------------------------------------------------------
@@ -135,7 +128,7 @@ def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
 
 def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
     """All violations exist at the same end of the ranges of sizes, and not at the other."""
-    return {v.ends for v in violations} in ONE_END
+    return {v.ends for v in violations} in ({("low",)}, {("high",)})
 
 
 def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
@@ -276,49 +269,49 @@ def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]
 
 def _rows(table: str) -> tuple[NamingRow, ...]:
     """Return the rows of a table in text: kinds of change, class and party, the name of a function
-    of this module (empty: `always`), evidence.
+    of this module or nothing, evidence.
     """
     return tuple(
-        NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact or "always"])
+        NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact] if fact else None)
         for mends, charge, fact, evidence in cells(table)
         for class_, party in [charge.split()]
     )
 
 
 NAMES: Final = _rows("""
-stale                      | C08 plan       |                  | the run's program is not the one the plan was made for
-slot, lifetime, pair, size | C08 plan       | at_one_end       | the plan holds at one end of the sizes alone
-slot, lifetime, pair       | C15 plan       | moved_in_turn    | of values moved one after the other (a loop's carries, a branch's phis), one was overwritten before its move
-slot                       | C11 plan       | bound_twice      | one slot bound to two buffers that are filled from outside
-slot, address              | C07 plan       | content          | the content of a parameter or state was not kept
-slot                       | C11 plan       | one_op           | one slot bound to two results
-slot                       | C15 plan       | in_two_calls     | the placement laid buffers of different inlined calls or branches over each other
-slot, lifetime             | C15 plan       | carried_over     | what one turn of a loop hands to the next lies over other of it, or in each other's arenas
-slot, address              | C12 plan       |                  | the slot does not fit its buffer, or lies where no belief allows it
-size                       | C12 plan       |                  | the believed size is too small
+stale                      | C08 plan       |                  | the run executes another program than the one that the plan was made for
+slot, lifetime, pair, size | C08 plan       | at_one_end       | the plan is sound at one end of the ranges of sizes, and not at the other
+slot, lifetime, pair       | C15 plan       | moved_in_turn    | of the values that are moved one after the other (a loop's carries, a branch's phis), one was overwritten before it was moved
+slot                       | C11 plan       | bound_twice      | the planner gave one slot to two buffers that are both filled from outside the program
+slot, address              | C07 plan       | content          | the planner did not keep the content of a parameter or state in its place
+slot                       | C11 plan       | one_op           | the planner gave one slot to two results of one op
+slot                       | C15 plan       | in_two_calls     | the planner placed buffers of different inlined calls or branches over each other
+slot, lifetime             | C15 plan       | carried_over     | the planner placed buffers that one turn of a loop hands to the next over each other, or in each other's arenas
+slot, address              | C12 plan       |                  | the slot does not fit its buffer, or lies where the beliefs do not allow it
+size                       | C12 plan       |                  | the planner believed the buffer to be smaller than it is
 events                     | C13 plan       |                  | the planner's own events contradict each other
-pin                        | C05 caller     |                  | the host reads it, and the planner was not told
-pair                       | C11 plan       | donated          | an output took the place of an input that was handed over, and is still needed
-pair                       | C03 plan       |                  | the pair used or believed may not share
-lifetime                   | C15 plan       | in_two_calls     | the last use was computed too early; victim and taker are buffers of different inlined calls or branches
-lifetime                   | C05 plan       | only_host_missed | the host reads it, and the planner was told
-lifetime                   | C06 plan       | laid_by_host     | an access was left out; what is read was laid by the host in this run
-lifetime                   | C02 plan       | lost_view        | the last use was computed too early: the use missed last is a view's
+pin                        | C05 caller     |                  | the host reads the buffer, and the planner was not told
+pair                       | C11 plan       | donated          | the planner placed an output over a donated input that is still needed
+pair                       | C03 plan       |                  | the planner let a buffer take the bytes of another in place where no op allows it
+lifetime                   | C15 plan       | in_two_calls     | the planner ended a buffer's life too early, and gave its bytes to a buffer of another inlined call or branch
+lifetime                   | C05 plan       | only_host_missed | the planner ended a buffer's life before the host reads it, and was told of that read
+lifetime                   | C06 plan       | laid_by_host     | the planner ended too early the life of an input that the host writes in this run
+lifetime                   | C02 plan       | lost_view        | the planner ended a buffer's life too early: it missed a last use through a view
 lifetime                   | C01 plan       |                  | the planned lifetime of a buffer leaves out an access
-upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads another instance of an input than the host laid in this run, and that one nobody reads
-upload, late               | C07 caller     | taken_by_another | what was laid or made there was taken by a run of another program
-upload                     | C06 caller     | counted_on       | an upload was left out, and what an earlier run laid is gone
-upload                     | C14 caller     |                  | an upload was left out, and nothing else wrote what is read
-state                      | C07 caller     |                  | the bytes wanted were made by an op in an earlier run
-wait                       | C09 schedule   | given_back       | unordered accesses of bytes that were given back in stream order, in use on another stream
-wait                       | C09 plan       | of_plan          | unordered accesses that do not exist apart
-wait                       | C09 schedule   |                  | unordered accesses, without reuse as well
-late                       | C05 caller     |                  | the host looks at an output after a later run has taken its memory
+upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads an old instance of an input; the one that the host wrote in this run, no op reads
+upload, late               | C07 caller     | taken_by_another | a run of another program took the bytes of a value before it was read
+upload                     | C06 caller     | counted_on       | the host left out an upload, and the value that it wrote for an earlier run is overwritten
+upload                     | C14 caller     |                  | the host left out an upload, and nothing else wrote the bytes that are read
+state                      | C07 caller     |                  | the program reads a value that an op made in an earlier run, and nothing keeps it
+wait                       | C09 schedule   | given_back       | two accesses race: the bytes were freed in the order of one stream, and another stream still used them
+wait                       | C09 plan       | of_plan          | two accesses race because the planner gave both buffers the same bytes
+wait                       | C09 schedule   |                  | two accesses race, and would with every buffer in bytes of its own
+late                       | C05 caller     |                  | the host reads an output after a later run has taken its memory
 runs                       | C09 schedule   |                  | two runs that do not wait for each other access the same memory
-unwritten                  | C14 caller     |                  | nobody wrote these bytes
-mutation                   | program caller |                  | wrong under every plan
-results                    | program caller |                  | two results of one op lie on each other within a buffer of the program
-in place                   | C03 caller     |                  | a mutation the kernel does not declare, within one buffer of the program
+unwritten                  | C14 caller     |                  | nobody wrote the bytes that are read
+mutation                   | program caller |                  | the program reads a value after it has overwritten it, which no plan can mend
+results                    | program caller |                  | the program gives two results of one op the same bytes of one buffer
+in place                   | C03 caller     |                  | the program makes an op overwrite its operand within one buffer, and its kernel does not declare that
 read only                  | C11 caller     |                  | an op writes into a read-only buffer
 bounds                     | C12 caller     |                  | a value of the program reaches outside its buffer
 """)
@@ -327,9 +320,9 @@ bounds                     | C12 caller     |                  | a value of the 
 MEASURED_NAMES: Final = {
     row.mends[0]: row._replace(mends=("misdeed",)) if row.mends[0][0].isupper() else row
     for row in _rows("""
-kernel          | C04 kernel      | | a declared pair is measured unsafe, and the plan uses it
-promise         | C03 plan        | | the same, but nobody declares the pair: the plan took it to be safe
-twice           | C04 kernel      | | a kernel is measured wrong where two operands are one buffer, and the program gives it one twice
+kernel          | C04 kernel      | | a kernel declares a pair to be safe in place that was measured unsafe, and the plan uses it
+promise         | C03 plan        | | a pair was measured unsafe in place, nobody declares it to be safe, and the plan uses it
+twice           | C04 kernel      | | a kernel was measured wrong where two operands are one buffer, and the program gives it one buffer twice
 Overrun         | C12 kernel      | | a kernel wrote outside its results
 Changed         | C12 kernel      | | a kernel wrote outside its results
 PoisonRead      | C12 kernel      | | a kernel read dead bytes that it does not declare
@@ -338,7 +331,7 @@ Crash           | C12 kernel      | | a kernel ended its process
 OperandWritten  | C03 kernel      | | a kernel wrote into an operand
 ReadOnlyWritten | C03 kernel      | | a kernel wrote into read-only memory
 ResultUnwritten | C14 kernel      | | a kernel left part of its result unwritten
-unknown         | unknown unknown | | a difference that no violation and no unsafe pair at that op accounts for
+unknown         | unknown unknown | | a difference was measured that no violation, and no unsafe pair at that op, explains
 """)
 }
 """Class, party and evidence of causes by K, D and P, by kind of mend or of incident."""

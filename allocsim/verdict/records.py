@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # `check` of a clean document needs no cure, and must not wai
     from allocsim.cure.changes import Change
 
 CLASSES: Final[dict[str, str]] = {
-    "C01": "a reader was missed, the last use computed too early",
+    "C01": "a reader was missed: the last use was computed too early",
     "C02": "a view or alias was lost",
     "C03": "written in place while the old value was still needed",
-    "C04": "the plan is legal, the kernel is not safe under an alias it has to bear",
+    "C04": "the plan is legal, and the kernel is wrong under an alias that it must support",
     "C05": "an output was not pinned, or the pin did not reach its storage",
     "C06": "the slot of an input was recycled",
     "C07": "state was kept in memory that is recycled between runs",

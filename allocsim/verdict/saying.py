@@ -32,11 +32,11 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
     reader = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
     victim = dossier.witness(v.want_run, v.want_op, home=v.run, buffer=v.buffer, ranges=v.bytes, program=program)
     parties = _racing(dossier, v) if v.kind == "Race" else (victim, _writer(dossier, v), reader)
-    said = (
-        _late_read(reader, parties[1], victim)
-        if v.kind == "StaleRead"
-        else sentence(DocumentFacts(dossier.document), v)
-    )
+    if v.kind == "StaleRead":
+        said = _late_read(reader, parties[1], victim, overwritten=_overwritten(dossier, v))
+        text = f"{said}: {row.evidence}"
+    else:
+        text = f"{row.evidence}: {sentence(DocumentFacts(dossier.document), v)}"
     first = min(
         [one for one in violations if one.kind in READ_WRONG] if v.kind in READ_WRONG else violations,
         key=lambda v: (v.op is None and v.step is None, *strikes(v)),  # violations without a place come last
@@ -45,7 +45,7 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
         dossier,
         row,
         mend,
-        f"{row.evidence}: {said}{REMEDIES.get(mend.kind, '')}",
+        text + REMEDIES.get(mend.kind, ""),
         FirstPlace.of(first, first.step),
         places=len(violations),
         violations=tuple(violations),
@@ -131,13 +131,28 @@ def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness |
     return earlier, later, earlier if "write after read" in hazards else None
 
 
-def _late_read(reader: Witness, writer: Witness | None, victim: Witness) -> str:
+def _late_read(reader: Witness, writer: Witness | None, victim: Witness, *, overwritten: bool) -> str:
     """Return in words the reader, the writer and the victim of a stale read."""
-    later = f" of run {reader.run}" if reader.run != victim.run and reader.run else ""
-    by = "it is not there"
-    if writer is not None and writer.op is not None:
-        by = f"by then {writer.called} has written there (op {writer.op})"
-    return f"{reader.called} (op {reader.op}{later}) reads {victim.buffer_name}; {by}"
+    reads = f"{reader.called} ({_place(reader, victim)})"
+    if writer is None or writer.op is None:
+        return f"{reads} reads {victim.buffer_name}, which is not there"
+    wrote = f"{writer.called} ({_place(writer, victim)})"
+    if overwritten:
+        return f"{victim.buffer_name} was overwritten by {wrote} before {reads} read it"
+    return f"{reads} reads {victim.buffer_name}, and finds what {wrote} wrote"
+
+
+def _overwritten(dossier: Dossier, v: Violation) -> bool:
+    """Whether the op wanted wrote the bytes of a stale read in its run, and then the writer found did."""
+    if v.want_op is None or v.other_op is None or not v.run == v.want_run == v.other_run or v.other_op <= v.want_op:
+        return False
+    program = dossier.program(v)
+    return v.buffer in program.values.buffer[[*program.ops[v.want_op].results]] and dossier.share_bytes(v)
+
+
+def _place(one: Witness, victim: Witness) -> str:
+    """Return the op of a witness in words, and its run if it is not the victim's."""
+    return f"op {one.op}" + (f" of run {one.run}" if one.run != victim.run and one.run is not None else "")
 
 
 def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
@@ -152,12 +167,14 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
     names = program.buffers.names
     name, start, stop = names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
     if mend.kind in {"upload", "state"}:
-        return f"the belief lets {name} go at step {stop} of each run; the host counts on it in the next"
+        return f"the planner believes that {name} is free from step {stop} of each run on, but the next run needs it"
     if mend.kind == "pair":
         if v.kind == "UnsafeInPlace":
-            return f"the belief takes op {v.op} to be safe in place; its kernel does not declare that pair"
+            return f"the planner believes that op {v.op} is safe in place, but its kernel does not declare that pair"
         assert mend.buffer is not None
-        return f"the belief lets another buffer take {names[mend.buffer]} over in place, which is not permitted"
+        return (
+            f"the planner believes that another buffer may take the place of {names[mend.buffer]}, but no op allows it"
+        )
     if mend.kind not in {"lifetime", "pin"}:
         return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
     assert mend.buffer is not None
@@ -165,15 +182,18 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
         other = mend.buffer
         lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
         return (
-            f"the belief has {names[other]} live in {lives}; op {v.other_op} "
+            f"the planner believes that {names[other]} lives in steps {lives}, but op {v.other_op} "
             f"({program.ops.called(v.other_op or 0)}) writes it"
         )
     if v.op is not None and not start <= v.op < stop:
-        return f"the belief ends {name} at step {stop}; op {v.op} ({program.ops.called(v.op)}) still reads it"
+        return (
+            f"the planner believes that {name} lives in steps [{start}, {stop}), but op {v.op} "
+            f"({program.ops.called(v.op)}) reads it"
+        )
     if v.kind == "StaleRead" and problem.gaps.get(v.buffer):
         return (
-            f"the belief has a gap in which {name} need not survive; op {v.op} ({program.ops.called(v.op or 0)}) "
-            "still reads it"
+            f"the planner believes that {name} need not survive a gap in its life, but op {v.op} "
+            f"({program.ops.called(v.op or 0)}) still reads it"
         )
     return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
 
@@ -188,7 +208,7 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     later, earlier = f"op {v.op} ({ops.called(v.op)})", f"op {v.other_op} ({ops.called(v.other_op)})"
     if dossier.rule_kept(v):
         return (
-            f"the bytes came back, in the order of their stream, before {later} took them; "
-            f"nothing told of {earlier}, on another stream"
+            f"the bytes were freed, in the order of their own stream, before {later} took them; "
+            f"the allocator was not told that {earlier}, on another stream, uses them"
         )
-    return f"the plan takes {earlier} to be over before {later} begins"
+    return f"the plan assumes that {earlier} has ended before {later} begins"

@@ -22,7 +22,7 @@ from allocsim.judge.fast import Violation, check
 from allocsim.model import Arena, Document, Problem, Role, Run
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import judge
-from allocsim.verdict.causes import causes_of, cure_all
+from allocsim.verdict.causes import cure_all
 from allocsim.verdict.evidence import Evidence
 from repro.small.words import belief, plan, program
 
@@ -139,7 +139,7 @@ def test_a_stale_plan_is_made_anew_for_the_program_that_runs():
 
 def test_what_no_change_here_can_mend_has_no_cure():
     assert verdict(Document.of(plan(program("y = f x; host.read y"), ""))).cure is None
-    (cause,) = causes_of(Document.of(plan(program("y = f x; host.read y"), "")), cures=True)
+    (cause,) = judge(Evidence(document=Document.of(plan(program("y = f x; host.read y"), "")))).causes
     assert cause.cure is None
     assert cause.as_json()["cure"] is None
 
@@ -152,6 +152,19 @@ def test_a_capacity_that_leaves_no_room_leaves_no_cure():
     small = replace(made, arenas=arenas)
     document = Document.of(plan(small, "x=0 a=64 b=64 c=0", belief(small, a=(1, 2))))
     assert verdict(document).cure is None
+
+
+def test_if_not_all_causes_can_be_cured_those_are_that_have_a_cure_of_their_own():
+    """For a, which is read late, the arena has no room; the upload of the second run can be made."""
+    made = program(LATE)
+    small = replace(made, arenas=tuple(replace(arena, capacity=128) for arena in made.arenas))
+    placed = plan(small, "x=0 a=64 b=64 c=0", belief(small, a=(1, 2)))
+    found = verdict(Document.of(Run.of(placed), replace(Run.of(placed), skip=(0,))))
+    assert [(cause.change.kind, cause.cure is None) for cause in found.causes] == [
+        ("lifetime", True),
+        ("upload", False),
+    ]
+    assert found.cure.words == ("upload x before every run",)
 
 
 def test_a_planner_that_made_the_plan_makes_the_mended_one_too():

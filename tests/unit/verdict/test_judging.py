@@ -87,7 +87,7 @@ def test_of_two_findings_one_is_the_first_and_one_stands_beside_it():
 
 def test_a_late_read_is_said_with_its_reader_and_who_took_the_bytes():
     (cause,) = verdict(plan(MADE, "x=0 a=64 b=64 c=192")).causes
-    assert cause.text.endswith(": h (op 3) reads a; by then g has written there (op 2)")
+    assert cause.text.startswith("a was overwritten by g (op 2) before h (op 3) read it: ")
     (cause,) = verdict(plan(MADE, "x=8 a=96 b=160 c=224")).causes
     (found,) = cause.violations
     assert cause.text == f"{cause.evidence}: {found.message}"

@@ -38,7 +38,7 @@ def test_reuse_that_is_right_in_list_order_only_is_the_plans_fault():
     (finding,) = verdict.joint
     assert (finding.class_, finding.party) == ("C09", "plan")
     assert (finding.victim.buffer_name, finding.writer.op_name, finding.reader.op_name) == ("x", "f", "g")
-    assert finding.belief == "the plan takes op 1 (g) to be over before op 2 (f) begins"
+    assert finding.belief == "the plan assumes that op 1 (g) has ended before op 2 (f) begins"
     assert verdict.text.startswith(
         "the plan is legal in list order (0 conflicts in 5 ops) but not in every order its streams allow; C09"
     )
@@ -157,8 +157,8 @@ def test_who_kept_the_rule_is_said_of_a_file_as_well_and_either_cure_is_priced()
     document = native.loads(native.dumps(trace(handed_on())))
     (cause,) = judge(Evidence(document=document)).causes
     assert cause.belief == (
-        "the bytes came back, in the order of their stream, before op 2 (fill) took them; "
-        "nothing told of op 1 (copy), on another stream"
+        "the bytes were freed, in the order of their own stream, before op 2 (fill) took them; "
+        "the allocator was not told that op 1 (copy), on another stream, uses them"
     )
     assert [change.kind for change in cause.cure.changes] == ["wait"]
     assert cause.cure.alternative is not None

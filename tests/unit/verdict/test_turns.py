@@ -12,7 +12,8 @@ from allocsim.model import Document
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.flattening import flat
 from allocsim.programs.routines import Definition, PathLoop, PathOp, PathRegion, Routine
-from allocsim.verdict import causes_of
+from allocsim.verdict import causes_of, judge
+from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.turns import by_turns
 
 CONDS = Path(__file__).parents[2] / "data/plans/executorch/live_conds.json"
@@ -32,9 +33,9 @@ def looped(turns, labels):
 
 
 def test_turns_of_one_instruction_are_one_cause_with_all_their_places():
-    (one,) = causes_of(looped(1, "fgh"), cures=True)
-    alone = causes_of(looped(5, (None, None, None)), cures=True)
-    (cause,) = causes_of(looped(5, "fgh"), cures=True)
+    (one,) = judge(Evidence(document=looped(1, "fgh"))).causes
+    alone = judge(Evidence(document=looped(5, (None, None, None)))).causes
+    (cause,) = judge(Evidence(document=looped(5, "fgh"))).causes
 
     assert len(alone) == 5
     assert len(cause.turns) == 5
@@ -48,7 +49,7 @@ def test_turns_of_one_instruction_are_one_cause_with_all_their_places():
 
 def test_the_cure_of_turns_mends_them_all():
     document = looped(4, "fgh")
-    (cause,) = causes_of(document, cures=True)
+    (cause,) = judge(Evidence(document=document)).causes
     assert cause.cure is not None
     assert check(cause.cure.document).clean
 
@@ -68,7 +69,7 @@ def test_turns_of_two_instructions_are_two_causes():
 
 
 def test_ways_through_one_program_have_one_cause():
-    (cause,) = causes_of(systems.load(CONDS), cures=True)
+    (cause,) = judge(Evidence(document=systems.load(CONDS))).causes
     assert (cause.class_, cause.party, cause.places, len(cause.turns)) == ("C15", "plan", 12, 2)
     assert {turn.change.plan for turn in cause.turns} == {0, 1}
     assert cause.cure is not None
@@ -103,7 +104,7 @@ def test_a_wait_left_out_in_each_turn_is_one_cause():
         one = b.tensor(f"a.{turn}", "f32", (4,))
         b.op("f", (), (one,), name=f"f.{turn}", meta={"turn_of": "f"})
         b.op("h", (one,), (), name=f"h.{turn}", stream=1, meta={"turn_of": "h"})
-    (cause,) = causes_of(Document.of(plan_of(b.build(), [32 * turn for turn in range(3)])), cures=True)
+    (cause,) = judge(Evidence(document=Document.of(plan_of(b.build(), [32 * turn for turn in range(3)])))).causes
     assert (cause.class_, cause.places, len(cause.turns)) == ("C09", 3, 3)
     assert check(cause.cure.document).clean
 

@@ -61,8 +61,8 @@ def test_of_too_many_loops_those_of_the_most_ops_are_looked_at(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("reads", "written", "said"), [(1, 0, "op 3 of run 1"), (1, 1, "op 3)"), (0, 0, "op 3)"), (0, 1, "op 3)")]
+    ("reads", "written", "said"), [(1, 0, "op 3 of run 1"), (1, 1, "op 3)"), (0, 0, "op 3)"), (0, 1, "op 3 of run 0)")]
 )
-def test_the_run_of_a_late_reader_is_said_where_it_is_a_later_one_than_the_victims(reads, written, said):
+def test_the_run_of_a_late_reader_is_said_where_it_is_another_one_than_the_victims(reads, written, said):
     reader, victim = Witness(run=reads, op=3, kind="f"), Witness(run=written, op=1, kind="g", buffer_name="x")
-    assert said in saying._late_read(reader, None, victim)
+    assert said in saying._late_read(reader, None, victim, overwritten=False)

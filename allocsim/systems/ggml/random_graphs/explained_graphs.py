@@ -30,7 +30,7 @@ from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.random_graphs.graph_recipes import Built, compute, fill, outputs
 from allocsim.systems.ggml.random_graphs.placed_graph import PlacedGraph, lies_over, surely_sound
 
-NOT_TOLD: Final = "C05 caller: the host reads it, and the planner was not told"
+NOT_TOLD: Final = "C05 caller: the host reads the buffer, and the planner was not told"
 """The cause of a plan in which an OUTPUT view does not keep the memory it lies in."""
 
 GAP: Final = 256
