@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import EngineError
-from allocsim.systems.ggml.access.readable_memory import MAPS
+from allocsim.systems.ggml.access.readable_memory import mappings
 
 PROGRAM_HEADER: Final = np.dtype(
     [("type", "<u4"), ("flags", "<u4"), ("offset", "<u8"), ("vaddr", "<u8"), ("paddr", "<u8"), ("filesz", "<u8"), ("memsz", "<u8"), ("align", "<u8")]
@@ -97,10 +97,9 @@ def redirected(paths: Sequence[Path], to: Mapping[str, int]) -> Iterator[int]:
 
 
 def _base_of(path: Path) -> int:
-    for line in MAPS.read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[2] == "00000000" and Path(fields[5]).resolve() == path.resolve():
-            return int(fields[0].partition("-")[0], 16)
+    for span, _, offset, name in mappings():
+        if name and not offset and Path(name).resolve() == path.resolve():
+            return span.start
     raise EngineError(f"{path.name} is not mapped in this process")
 
 
@@ -125,10 +124,8 @@ def _write(slot: int, address: int) -> None:
 
 
 def _rights(address: int) -> int:
-    for line in MAPS.read_text().splitlines():
-        span, rights = line.split(maxsplit=2)[:2]
-        start, stop = (int(end, 16) for end in span.split("-"))
-        if start <= address < stop:
+    for span, rights, _, _ in mappings():
+        if address in span:
             return sum(bit for letter, bit in (("r", 1), ("w", 2), ("x", 4)) if letter in rights)
     raise EngineError(f"{address:#x} is not mapped in this process")
 

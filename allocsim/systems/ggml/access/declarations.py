@@ -373,38 +373,32 @@ tensor ggml_rope_multi_back(ctx, tensor, tensor, tensor, int, ints, int, int, fl
 size ggml_quantize_chunk(int, ptr, ptr, i64, i64, i64, ptr)
 """
 
-_LINE = re.compile(r"(\w+) (\w+)\((.*)\)")
+_LINE: Final = re.compile(r"^(\w+) (\w+)\((.*)\)$", re.MULTILINE)
 
 
-def _signatures(text: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
-    table: dict[str, tuple[Any, tuple[Any, ...]]] = {}
-    for line in text.split("\n"):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            continue
-        result, name, arguments = match.groups()
-        table[name] = (TYPES[result], tuple(TYPES[word] for word in arguments.split(", ") if word))
-    return table
+def _rows(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return name -> the words of its result and of its arguments."""
+    return {name: (result, tuple(filter(None, words.split(", ")))) for result, name, words in _LINE.findall(text)}
 
 
-def _builders(text: str) -> dict[str, tuple[str, ...]]:
-    walks = {"ggml_get_first_tensor", "ggml_get_next_tensor"}  # these make nothing
-    found = [match.groups() for match in map(_LINE.fullmatch, text.split("\n")) if match is not None]
-    rows = {name: tuple(words.split(", ")) for result, name, words in found if result == "tensor" and name not in walks}
-    return {
-        name.removeprefix("ggml_"): words[1:]
-        for name, words in rows.items()
-        if words[0] == "ctx" and "ptr" not in words
-    }
+_ALL: Final = _rows(DECLARATIONS)
 
-
-BUILDERS: Final = _builders(DECLARATIONS)
+BUILDERS: Final = {
+    name.removeprefix("ggml_"): words[1:]
+    for name, (result, words) in _ALL.items()
+    if result == "tensor"
+    and words[0] == "ctx"
+    and "ptr" not in words
+    and not re.search("get_(first|next)_tensor", name)
+}
 """Functions that make a tensor in a context: name without `ggml_` -> the arguments after the
 context, as words of `TYPES`. `ints` are four whole numbers, the lengths of sections.
 """
 
-OPTIONAL: Final = _signatures(DECLARATIONS.partition("optional:")[2])
-"""Functions a library may lack: name -> (result type, argument types)."""
-
-SIGNATURES: Final = _signatures(DECLARATIONS)
+SIGNATURES: Final = {
+    name: (TYPES[result], tuple(TYPES[word] for word in words)) for name, (result, words) in _ALL.items()
+}
 """All functions: name -> (result type, argument types)."""
+
+OPTIONAL: Final = frozenset(_rows(DECLARATIONS.partition("optional:")[2]))
+"""Functions that a library may lack."""

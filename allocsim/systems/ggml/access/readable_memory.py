@@ -9,7 +9,7 @@ thread unmaps afterwards.
 O(log mappings) a question. Linux only. What this module does not see: the meaning of the bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,13 +20,20 @@ from numpy.typing import NDArray
 MAPS = Path("/proc/self/maps")
 
 
+def mappings() -> Iterator[tuple[range, str, int, str]]:
+    """Yield the mappings of this process: addresses, rights (`r-xp`), offset in the file, name."""
+    for line in MAPS.read_text().splitlines():
+        span, rights, offset, _, _, *name = line.split(maxsplit=5)
+        yield range(*(int(end, 16) for end in span.split("-"))), rights, int(offset, 16), name[0] if name else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadableMemory:
     """Ranges of addresses, sorted and joined, half-open."""
 
     starts: NDArray[np.uint64]
     stops: NDArray[np.uint64]
-    code: tuple[tuple[int, int], ...]
+    code: tuple[range, ...]
     """Ranges that may be executed."""
 
     @classmethod
@@ -34,17 +41,15 @@ class ReadableMemory:
         """Return what is mapped now."""
         readable: list[list[int]] = []
         code = []
-        for line in MAPS.read_text().splitlines():
-            span, rights, *rest = line.split(maxsplit=5)
-            start, stop = (int(end, 16) for end in span.split("-"))
+        for span, rights, _, name in mappings():
             if rights[2] == "x":
-                code.append((start, stop))
-            if rights[0] != "r" or (len(rest) == 4 and rest[3] in {"[vvar]", "[vsyscall]"}):
+                code.append(span)
+            if rights[0] != "r" or name in {"[vvar]", "[vsyscall]"}:
                 continue
-            if readable and readable[-1][1] == start:
-                readable[-1][1] = stop
+            if readable and readable[-1][1] == span.start:
+                readable[-1][1] = span.stop
             else:
-                readable.append([start, stop])
+                readable.append([span.start, span.stop])
         ranges = np.array(readable, dtype=np.uint64).reshape(-1, 2)
         return cls(ranges[:, 0].copy(), ranges[:, 1].copy(), tuple(code))
 
@@ -66,4 +71,4 @@ class ReadableMemory:
 
     def runs(self, address: int) -> bool:
         """Return whether code may lie at this address."""
-        return any(start <= address < stop for start, stop in self.code)
+        return any(address in span for span in self.code)

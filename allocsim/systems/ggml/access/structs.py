@@ -17,53 +17,27 @@ from numpy.typing import NDArray
 
 MAX_SOURCES: Final = 10
 
-TENSOR: Final = np.dtype(
-    {
-        "names": [
-            "type",
-            "buffer",
-            "ne",
-            "nb",
-            "op",
-            "op_params",
-            "flags",
-            "src",
-            "view_src",
-            "view_offs",
-            "data",
-            "name",
-        ],
-        "formats": [
-            "<i4",
-            "<u8",
-            ("<i8", 4),
-            ("<u8", 4),
-            "<i4",
-            ("<i4", 16),
-            "<i4",
-            ("<u8", MAX_SOURCES),
-            "<u8",
-            "<u8",
-            "<u8",
-            "S64",
-        ],
-        "offsets": [0, 8, 16, 48, 80, 84, 148, 152, 232, 240, 248, 256],
-        "itemsize": 336,
-    }
-)
+
+def _struct(nbytes: int, *fields: tuple[str, Any, int]) -> np.dtype[Any]:
+    """Return a struct of so many bytes, as a record type: name, type and offset of its fields."""
+    names, formats, offsets = map(list, zip(*fields, strict=True))
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": nbytes})
+
+
+TENSOR: Final = _struct(
+    336, ("type", "<i4", 0), ("buffer", "<u8", 8), ("ne", ("<i8", 4), 16), ("nb", ("<u8", 4), 48), ("op", "<i4", 80),
+    ("op_params", ("<i4", 16), 84), ("flags", "<i4", 148), ("src", ("<u8", MAX_SOURCES), 152), ("view_src", "<u8", 232),
+    ("view_offs", "<u8", 240), ("data", "<u8", 248), ("name", "S64", 256),
+)  # fmt: skip
 """`ggml_tensor`: the fields the bridge reads, at their byte offsets."""
 
 OBJECT_NBYTES: Final = 32
 """`sizeof(ggml_object)`: what `ggml_tensor_overhead` counts in addition to the tensor."""
 
-GRAPH: Final = np.dtype(
-    {
-        "names": ["size", "n_nodes", "n_leafs", "nodes", "grads", "grad_accs", "leafs"],
-        "formats": ["<i4", "<i4", "<i4", "<u8", "<u8", "<u8", "<u8"],
-        "offsets": [0, 4, 8, 16, 24, 32, 40],
-        "itemsize": 48,
-    }
-)
+GRAPH: Final = _struct(
+    48, ("size", "<i4", 0), ("n_nodes", "<i4", 4), ("n_leafs", "<i4", 8), ("nodes", "<u8", 16), ("grads", "<u8", 24),
+    ("grad_accs", "<u8", 32), ("leafs", "<u8", 40),
+)  # fmt: skip
 """The head of `ggml_cgraph`."""
 
 FLAGS: Final = {"input": 1, "output": 2, "param": 4, "loss": 8, "compute": 16}

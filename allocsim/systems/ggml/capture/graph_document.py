@@ -27,6 +27,7 @@ from allocsim.model import Document
 from allocsim.systems.ggml import dump_document as dumps
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.probe import checked
+from allocsim.systems.ggml.access.readable_memory import mappings
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.ggml_dump import GRAPH, NONE
 
@@ -94,11 +95,7 @@ def ops_of_nodes(rows: Rows) -> list[int | None]:
 
 def mapped() -> list[Path]:
     """Return the mapped files of this process that may contain a ggml, in order of address."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = dict.fromkeys(
-        fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6 and NAMES.search(fields[5])
-    )
-    return [Path(path) for path in paths]
+    return [Path(name) for name in dict.fromkeys(name for *_, name in mappings() if NAMES.search(name))]
 
 
 def adopt(path: str | Path | None = None) -> Library:
