@@ -39,7 +39,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import IO, Any, BinaryIO, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
 from allocsim.files.signals import signal_name
@@ -86,16 +86,24 @@ class Child:
         self._openmp: tempfile.TemporaryDirectory[str] | None = None
         self._start()
         try:
-            self._receive("load")
-        except EngineError as error:
-            self._end()
-            if OPENMP not in str(error) or not self._borrow_openmp():
-                raise
-            self._start()
-            self._receive_or_close("load")
+            self._loaded()
         except BaseException:
             self.close()
             raise
+
+    def _loaded(self) -> None:
+        """Wait until the library is mapped; where it lacks OpenMP, start once more with another
+        package's.
+        """
+        try:
+            self._receive("load")
+        except EngineError as error:
+            self._end()
+            self._openmp = tempfile.TemporaryDirectory(prefix="allocsim.")
+            if OPENMP not in str(error) or not link_openmp(Path(self._openmp.name)):
+                raise
+            self._start()
+            self._receive("load")
 
     def _start(self) -> None:
         more = {} if self._openmp is None else {"LD_LIBRARY_PATH": self._openmp.name}
@@ -112,21 +120,6 @@ class Child:
                 "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
             },
         )
-
-    def _receive_or_close(self, what: str) -> None:
-        try:
-            self._receive(what)
-        except BaseException:
-            self.close()
-            raise
-
-    def _borrow_openmp(self) -> bool:
-        """Link the OpenMP of another package under the name the library asks for.
-
-        False where there is none.
-        """
-        self._openmp = tempfile.TemporaryDirectory(prefix="allocsim.")
-        return link_openmp(Path(self._openmp.name))
 
     def call(self, task: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT, **keywords: Any) -> Any:
         """Run `task(library, *arguments, **keywords)` in a fresh fork and return its result.
@@ -169,12 +162,7 @@ class Child:
         try:
             kind, payload = pickle.loads(_receive(self._process.stdout))  # type: ignore[arg-type]  # noqa: S301 - our own child
         except EOFError:
-            code = self._process.wait()
-            self._errors.seek(0)
-            said = _last_line(self._errors.read())
-            raise ChildDiedError(
-                f"ggml {self.which!r} died in {what} ({_ended(code)}): {said}", max(-code, 0), said
-            ) from None
+            kind, payload = "died", (self._process.wait(), _last_line(self._errors))
         if kind == "ok":
             return payload
         if kind == "raised":
@@ -217,8 +205,9 @@ def _ended(code: int) -> str:
     return signal_name(-code) if code < 0 else f"exit {code}"
 
 
-def _last_line(text: bytes) -> str:
-    lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
+def _last_line(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines()]
     telling = [line for line in lines if line and not line.startswith(QUIET_LINES)]
     asserted = [line for line in telling if "GGML_ASSERT" in line or "fatal error" in line]
     return re.sub(
@@ -291,8 +280,7 @@ def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, .
             return pickle.dumps(("late", timeout))
         if code == 0 and payload:
             return payload
-        errors.seek(0)
-        return pickle.dumps(("died", (code, _last_line(errors.read()))))
+        return pickle.dumps(("died", (code, _last_line(errors))))
 
 
 def _drain(pipe: Any, timeout: float) -> tuple[bytes, bool]:

@@ -245,10 +245,12 @@ class Context:
         pointer = getattr(self._library, f"ggml_{builder}")(self.pointer, *passed)
         return self._made(pointer, builder, name, flag)
 
-    def graph(self, *, size: int, gradients: bool = False) -> int:
-        """Make an empty graph with room for `size` nodes and leafs."""
-        pointer = self._library.ggml_new_graph_custom(self.pointer, size, gradients)
-        return self._made(pointer, "graph", "", "")
+    def graph(self, *tensors: int, size: int, gradients: bool = False) -> int:
+        """Make a graph that computes these tensors, with room for `size` nodes and leafs."""
+        graph = self._made(self._library.ggml_new_graph_custom(self.pointer, size, gradients), "graph", "", "")
+        for tensor in tensors:
+            self._library.ggml_build_forward_expand(graph, tensor)
+        return graph
 
     def checked(self, pointer: int | None) -> int:
         """Return the address of a tensor that a call made in this context.

@@ -138,8 +138,7 @@ def _train(library: Library, name: str, steps: int, *, apart: bool) -> tuple[lis
 
         y = SMOKES[name][0](_Parts(ctx, inputs["x"], weights["keys"], inputs["positions"], project))
         loss = ctx.op("sum", ctx.op("sqr", ctx.op("sub", y, inputs["target"])), name="loss", flag="loss output")
-        graph = ctx.graph(size=256, gradients=True)
-        library.ggml_build_forward_expand(graph, loss)
+        graph = ctx.graph(loss, size=256, gradients=True)
         library.ggml_build_backward_expand(ctx.pointer, graph, None)
         for key in ("a", "b"):
             gradient = library.ggml_graph_get_grad(graph, weights[key])

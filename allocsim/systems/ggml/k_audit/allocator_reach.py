@@ -138,8 +138,7 @@ def _plan(library: Library, case: LibraryCase, victim: int, kind: str, reason: s
             ws.apart(static)
         result = case.build(ctx, operands)
         library.ggml_set_name(result, b"result")
-        graph = ctx.graph(size=32)
-        library.ggml_build_forward_expand(graph, result)
+        graph = ctx.graph(result, size=32)
         for position in rivals if reason == READ_AGAIN else ():
             library.ggml_build_forward_expand(graph, ctx.op("dup", operands[position], name=f"read {position} again"))
         ws.allocate(ws.planner(), graph)

@@ -203,8 +203,7 @@ def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
         result = case.build(ctx, case.tensors(ctx))
         if not library.ggml_backend_supports_op(ws.backend, result):
             return []
-        graph = ctx.graph(size=16)
-        library.ggml_build_forward_expand(graph, result)
+        graph = ctx.graph(result, size=16)
         return single_ops(walk(library, graph, buffers=(), known=True))
 
 

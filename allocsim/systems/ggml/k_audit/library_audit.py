@@ -338,8 +338,7 @@ def run_fused(
             _prove(ws, target, result, shift)
         for tensor, array in zip(operands, arrays, strict=True):
             ws.put(tensor, array)
-        graph = ctx.graph(size=16)
-        library.ggml_build_forward_expand(graph, result)
+        graph = ctx.graph(result, size=16)
         ws.compute(graph)
         return ws.get(result), {*_raw(ws, norm)} == {CANARY}
 
@@ -358,8 +357,7 @@ def _fused_reach(library: Library, victim: int) -> Reach:
         ]
         ws.apart(static)
         result = ctx.op("mul", ctx.op("rms_norm", operands[0], 1e-4), operands[1])
-        graph = ctx.graph(size=16)
-        library.ggml_build_forward_expand(graph, result)
+        graph = ctx.graph(result, size=16)
         ws.allocate(ws.planner(), graph)
         taken = library.ggml_get_data(result) == library.ggml_get_data(operands[victim])
     words = f"2 nodes: MUL(RMS_NORM(f32{list(case.operands[0].ne)}), f32{list(case.operands[1].ne)}), source {victim} a leaf"
@@ -454,8 +452,7 @@ def _run(
             _prove(ws, operands[lie.victim], result, lie.shift)
         for tensor, array in zip(operands, arrays, strict=True):
             ws.put(tensor, array)
-        graph = ctx.graph(size=16)
-        library.ggml_build_forward_expand(graph, result)
+        graph = ctx.graph(result, size=16)
         ws.compute(graph)
         return _read(ws, result), same_layout(operands, result)
 
@@ -477,8 +474,7 @@ def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
     )  # a leaf: the op itself would run once more, over its own result
     library.ggml_backend_tensor_alloc(records([tensor])[0]["buffer"].item(), same, library.ggml_get_data(tensor))
     copied = ctx.op("cpy", same, plain)
-    graph = ctx.graph(size=8)
-    library.ggml_build_forward_expand(graph, copied)
+    graph = ctx.graph(copied, size=8)
     ws.compute(graph)
     return ws.get(plain)
 

@@ -150,8 +150,7 @@ def build(ws: LibraryWorkspace, rows: Forward, *, kind: str = "train") -> Librar
     loss = made[-1]
     for flag in ("loss", "output"):
         ctx.flag(loss, flag)
-    graph = ctx.graph(size=size, gradients=True)
-    ws.library.ggml_build_forward_expand(graph, loss)
+    graph = ctx.graph(loss, size=size, gradients=True)
     count = ws.library.ggml_graph_n_nodes(graph)
     model = LibraryTransformer(
         workspace=ws, shape=None, graph=graph, forward_nodes=count, loss=loss, weights=weights, adapters=adapters, inputs=inputs,

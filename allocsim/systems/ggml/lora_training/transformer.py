@@ -113,8 +113,7 @@ def build(ws: LibraryWorkspace, shape: Shape, *, kind: str = "train") -> Library
     loss = _loss(compute, shape, {**weights, **adapters, **inputs})
     for flag in ("loss", "output"):
         compute.flag(loss, flag)
-    graph = compute.graph(size=size, gradients=True)
-    library.ggml_build_forward_expand(graph, loss)
+    graph = compute.graph(loss, size=size, gradients=True)
     model = LibraryTransformer(
         workspace=ws, shape=shape, graph=graph, forward_nodes=library.ggml_graph_n_nodes(graph), loss=loss,
         weights=weights, adapters=adapters, inputs=inputs, contexts=(static, compute),

@@ -221,10 +221,8 @@ def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
             tensors.append(home.op(made.make, *arguments, name=f"t{index}", flag=made.flag))
     if any(made.static for made in recipe.steps):
         ws.apart(static)
-    graph = ctx.graph(size=size)
     ws.pin(tensors[index] for index in recipe.outputs)
-    for index in recipe.expand:
-        ws.library.ggml_build_forward_expand(graph, tensors[index])
+    graph = ctx.graph(*(tensors[index] for index in recipe.expand), size=size)
     return Built(recipe=recipe, tensors=tensors, graph=graph, context=ctx)
 
 
