@@ -30,9 +30,10 @@ Contract
 Numbers are those of this machine's kernels. What this module does not see: other backends.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from functools import partial
+from itertools import accumulate, product
 from typing import Any, Final
 
 import numpy as np
@@ -42,7 +43,7 @@ from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.structs import records
-from allocsim.systems.ggml.access.workspace import ELEMENTS, LibraryWorkspace
+from allocsim.systems.ggml.access.workspace import ELEMENTS, Context, LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import encoded
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.k_audit.allocator_reach import LEAF, Reach, reach, same_layout
@@ -81,6 +82,14 @@ class LibraryAuditRow:
     reach: Reach | None = None
     unwritten: str = ""
     """A case, in words, of which bytes of the result apart stay as they were."""
+
+    def add(self, threads: int, want: NDArray[Any], over: NDArray[Any] | None) -> None:
+        """Count a case: its result apart, and what differs from it with so many threads, if any."""
+        self.cases += 1
+        if over is not None:
+            self.unsafe += 1
+            self.max_error = max(self.max_error, _difference(want, over))
+            self.threads = min(filter(None, (self.threads, threads)))
 
     def public(self) -> dict[str, Any]:
         """Return the row as the command prints it.
@@ -252,18 +261,15 @@ def measure_cases(
                 row = rows.setdefault(slot, LibraryAuditRow(op=op, source=slot, layout=layout))
                 for lie in _lies(layout, position, arrays[position], [other for other, _ in victims]):
                     want = apart if not lie.twins else _run(library, case, arrays, replace(lie, shift=None), count)[0]
-                    over = _differing(library, case, arrays, lie, threads=count, want=want)
+                    over = _differing(partial(_run, library, case, arrays, lie, count), count, want)
                     differs = over is not None
                     plainer = differs and (not row.threads or count < row.threads)  # a race shows by chance only
                     if layout == "over" and (row.reach is None or plainer):
                         row.reach = reach(library, case, position, every=differs)
                     if plainer:
-                        row.smallest = f"{_words(case)}, {count} thread{'s' if count > 1 else ''}{lie.words}"
-                    row.cases += 1
-                    row.unsafe += differs
-                    if over is not None:
-                        row.max_error = max(row.max_error, _difference(want, over))
-                        row.threads = min(filter(None, (row.threads, count)))
+                        row.smallest = f"{_words(case, count)}{lie.words}"
+                    row.add(count, want, over)
+                    if differs:
                         least = fewest.setdefault((position, lie.words), count)
                         if least == count > min(threads):
                             row.races_at = min(filter(None, (row.races_at, count)))
@@ -285,21 +291,9 @@ def fused_rows(library: Library, threads: Sequence[int], seed: int) -> list[Libr
         want, ran = run_fused(library, case, arrays, None, count)
         if not ran:
             return []
-        repeats = REPEATS if count > 1 and want.nbytes >= RACING else 1
-        over = next(
-            (
-                got
-                for got in (run_fused(library, case, arrays, row.source, count)[0] for _ in range(repeats))
-                if got.tobytes() != want.tobytes()
-            ),
-            None,
-        )
-        row.cases += 1
-        if over is not None:
-            row.unsafe += 1
-            row.max_error = max(row.max_error, _difference(want, over))
-            row.threads = min(filter(None, (row.threads, count)))
-            row.smallest = row.smallest or f"{_words(case)}, {count} thread{'s' if count > 1 else ''}"
+        over = _differing(partial(run_fused, library, case, arrays, row.source, count), count, want)
+        row.add(count, want, over)
+        row.smallest = row.smallest or (_words(case, count) if over is not None else "")
     for row in rows:
         row.reach = _fused_reach(library, row.source)
     return rows
@@ -325,21 +319,14 @@ def run_fused(
         room = last.tensor("f32", *case.operands[0].ne)
         ws.apart(last)
         target = room if victim is None else operands[victim]
-        sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in (*operands, norm)]
-        buffer = ws.memory(sum(sizes) + GAP)
-        library.ggml_backend_buffer_clear(buffer, CANARY)
-        at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
-        for tensor, size in zip((*operands, norm), sizes, strict=True):
-            library.ggml_backend_tensor_alloc(buffer, tensor, at)
-            at += size
+        buffer, places = _room(ws, (*operands, norm), CANARY)
+        for tensor, place in zip((*operands, norm), places, strict=True):
+            library.ggml_backend_tensor_alloc(buffer, tensor, place)
         home = records([target])[0]
         library.ggml_backend_tensor_alloc(int(home["buffer"]), result, int(home["data"]) + shift)
         if victim is not None:
             _prove(ws, target, result, shift)
-        for tensor, array in zip(operands, arrays, strict=True):
-            ws.put(tensor, array)
-        graph = ctx.graph(result, size=16)
-        ws.compute(graph)
+        _compute(ctx, result, operands, arrays)
         return ws.get(result), {*_raw(ws, norm)} == {CANARY}
 
 
@@ -392,16 +379,14 @@ def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int])
         yield _Lie(victim=position, shift=-half, words=", over the first half")
 
 
-def _differing(
-    library: Library, case: LibraryCase, arrays: Sequence[NDArray[Any]], lie: _Lie, *, threads: int, want: NDArray[Any]
-) -> NDArray[Any] | None:
+def _differing(run: Callable[[], tuple[NDArray[Any], Any]], threads: int, want: NDArray[Any]) -> NDArray[Any] | None:
     """Return a result that is not the one apart; None if none of the runs gave one.
 
     Several only where threads share the rows.
     """
     rows = max(want.size // max(want.shape[-1], 1), 1) if want.ndim else 1
     for _ in range(REPEATS if threads > 1 and rows > 1 and want.nbytes >= RACING else 1):
-        over, _ = _run(library, case, arrays, lie, threads)
+        over, _ = run()
         if over.tobytes() != want.tobytes():
             return over
     return None
@@ -432,29 +417,36 @@ def _run(
         result = case.build(ctx, operands)
         if not library.ggml_backend_supports_op(ws.backend, result):
             return np.empty(0), []
-        tensors = (*operands, result)
-        sizes = [-(-library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in tensors]
-        buffer = ws.memory(3 * sum(sizes) + GAP)
-        library.ggml_backend_buffer_clear(buffer, before)
-        at = -(-library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
-        places = []
-        for size in sizes:
-            places.append(at + size)  # with as much room before and behind it
-            at += 3 * size
+        buffer, places = _room(ws, (*operands, result), before)
         if lie is not None:
             for twin in lie.twins:
                 places[twin] = places[lie.victim]
             if lie.shift is not None:
                 places[-1] = places[lie.victim] + lie.shift
-        for tensor, place in zip(tensors, places, strict=True):
+        for tensor, place in zip((*operands, result), places, strict=True):
             library.ggml_backend_tensor_alloc(buffer, tensor, place)
         if lie is not None and lie.shift is not None:
             _prove(ws, operands[lie.victim], result, lie.shift)
-        for tensor, array in zip(operands, arrays, strict=True):
-            ws.put(tensor, array)
-        graph = ctx.graph(result, size=16)
-        ws.compute(graph)
+        _compute(ctx, result, operands, arrays)
         return _read(ws, result), same_layout(operands, result)
+
+
+def _room(ws: LibraryWorkspace, tensors: Sequence[int], before: int) -> tuple[int, list[int]]:
+    """Return a buffer of bytes `before`, and a place in it for each tensor, with as much room
+    before it and behind.
+    """
+    sizes = [-(-ws.library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in tensors]
+    buffer = ws.memory(3 * sum(sizes) + GAP)
+    ws.library.ggml_backend_buffer_clear(buffer, before)
+    base = -(-ws.library.ggml_backend_buffer_get_base(buffer) // GAP) * GAP
+    return buffer, [base + 3 * start + size for start, size in zip(accumulate(sizes, initial=0), sizes, strict=False)]
+
+
+def _compute(ctx: Context, result: int, operands: Sequence[int], arrays: Sequence[NDArray[Any]]) -> None:
+    """Compute a tensor of these operands, each with these elements."""
+    for tensor, array in zip(operands, arrays, strict=True):
+        ctx.workspace.put(tensor, array)
+    ctx.workspace.compute(ctx.graph(result, size=16))
 
 
 def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
@@ -462,20 +454,16 @@ def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
 
     Those of a quantised type as float32, by the library's own copy.
     """
-    library = ws.library
-    kind = bytes(library.ggml_type_name(int(records([tensor])[0]["type"]))).decode()
+    library, record = ws.library, records([tensor])[0]
+    kind = bytes(library.ggml_type_name(int(record["type"]))).decode()
     if kind in ELEMENTS:
         return ws.get(tensor)
-    ctx = ws.context(tensors=8, graph_size=8)
-    plain = ctx.tensor("f32", *records([tensor])[0]["ne"].tolist())
+    ctx, ne = ws.context(tensors=8, graph_size=8), record["ne"].tolist()
+    plain = ctx.tensor("f32", *ne)
     ws.apart(ctx)
-    same = ctx.tensor(
-        kind, *records([tensor])[0]["ne"].tolist()
-    )  # a leaf: the op itself would run once more, over its own result
-    library.ggml_backend_tensor_alloc(records([tensor])[0]["buffer"].item(), same, library.ggml_get_data(tensor))
-    copied = ctx.op("cpy", same, plain)
-    graph = ctx.graph(copied, size=8)
-    ws.compute(graph)
+    same = ctx.tensor(kind, *ne)  # a leaf: the op itself would run once more, over its own result
+    library.ggml_backend_tensor_alloc(int(record["buffer"]), same, library.ggml_get_data(tensor))
+    ws.compute(ctx.graph(ctx.op("cpy", same, plain), size=8))
     return ws.get(plain)
 
 
@@ -506,5 +494,6 @@ def _difference(apart: NDArray[Any], over: NDArray[Any]) -> float:
     return float(np.nan_to_num(error, nan=np.inf, posinf=np.inf).max(initial=0.0)) / scale
 
 
-def _words(case: LibraryCase) -> str:
-    return f"{case.variant} of {' and '.join(f'{operand.dtype}{list(operand.ne)}' for operand in case.operands)}"
+def _words(case: LibraryCase, threads: int = 0) -> str:
+    words = f"{case.variant} of {' and '.join(f'{operand.dtype}{list(operand.ne)}' for operand in case.operands)}"
+    return f"{words}, {threads} thread{'s' if threads > 1 else ''}" if threads else words

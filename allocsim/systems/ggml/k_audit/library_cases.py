@@ -15,6 +15,7 @@ over operands.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -51,7 +52,7 @@ class Calls:
         return tensors[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operand:
     """One operand: ggml type, dimensions, and how its elements are drawn (`FILLS`)."""
 
@@ -113,15 +114,21 @@ FILLS: Final[dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[
 
 def cases(library: Library, op: str) -> list[LibraryCase]:
     """Return the cases of one op that this library can build; empty where the table has none."""
-    return list(CASES.get(op, _nothing)(library, op))
+    return list(CASES[op](library, op)) if op in CASES else []
 
 
-def _nothing(library: Library, op: str) -> Iterator[LibraryCase]:  # noqa: ARG001 - the signature of the table
-    return iter(())
-
-
-def _call(builder: str, operands: int, *arguments: Any) -> Calls:
-    return Calls(operands, ((builder, *(f"%{n}" for n in range(operands)), *arguments),))
+def call_of(
+    op: str,
+    builder: str,
+    *operands: Operand,
+    arguments: Sequence[Any] = (),
+    variant: str = "",
+    makes: tuple[int, ...] | None = (),
+) -> LibraryCase:
+    """Return the case of one call: its operands, then these arguments."""
+    call = builder, *(f"%{n}" for n in range(len(operands))), *arguments
+    build = Calls(len(operands), (call,))
+    return LibraryCase(op=op, variant=variant or builder, operands=operands, build=build, makes=makes)
 
 
 def _shapes(rows: Sequence[int] = ROWS) -> Iterator[tuple[int, ...]]:
@@ -142,16 +149,12 @@ def _one_operand(
     A builder is its name and the arguments after the operand.
     """
     for name, *arguments in builders:
-        if not library.has(f"ggml_{name}"):
-            continue
-        for dtype in types:
-            for ne in _shapes():
-                yield LibraryCase(
-                    op=op,
-                    variant=name,
-                    operands=(Operand(dtype=dtype, ne=ne, fill=fill),),
-                    build=_call(name, 1, *arguments),
-                )
+        if library.has(f"ggml_{name}"):
+            for dtype, ne in product(types, _shapes()):
+                yield call_of(op, name, Operand(dtype, ne, fill), arguments=arguments)
+
+
+TYPES_OF_TWO: Final = ("f32 f32", "f16 f16", "bf16 bf16", "f16 f32", "bf16 f32", "f32 f16", "f32 bf16")
 
 
 def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]:
@@ -159,75 +162,47 @@ def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]
 
     Equal shapes, and the second broadcast over rows, over elements, over all.
     """
-    for first, second in (
-        ("f32", "f32"),
-        ("f16", "f16"),
-        ("bf16", "bf16"),
-        ("f16", "f32"),
-        ("bf16", "f32"),
-        ("f32", "f16"),
-        ("f32", "bf16"),
-    ):
-        for ne in _shapes():
-            smaller = {ne, ne[:1], (1, *ne[1:]), (1,)}
-            for other in sorted(smaller):
-                operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=other, fill="positive"))
-                yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2))
-    for first in QUANTISED if builder == "add" else ():
-        for ne in BLOCKS:
-            operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=ne))
-            yield LibraryCase(op=op, variant="add, quantised", operands=operands, build=_call(builder, 2))
+    for types, ne in product(TYPES_OF_TWO, _shapes()):
+        first, second = types.split()
+        for other in sorted({ne, ne[:1], (1, *ne[1:]), (1,)}):
+            yield call_of(op, builder, Operand(first, ne), Operand(second, other, "positive"))
+    for first, ne in product(QUANTISED, BLOCKS) if builder == "add" else ():
+        yield call_of(op, builder, Operand(first, ne), Operand("f32", ne), variant="add, quantised")
 
 
 def _pairs(
     _: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = (), second: str = "normal"
 ) -> Iterator[LibraryCase]:
     """Backward kernels: a gradient and a tensor of its shape."""
-    types = ("f32", "f16") if op == "SILU_BACK" else ("f32",)
-    for dtype in types:
-        for ne in _shapes():
-            operands = (Operand(dtype=dtype, ne=ne), Operand(dtype=dtype, ne=ne, fill=second))
-            yield LibraryCase(op=op, variant=builder, operands=operands, build=_call(builder, 2, *arguments))
+    for dtype, ne in product(("f32", "f16") if op == "SILU_BACK" else ("f32",), _shapes()):
+        yield call_of(op, builder, Operand(dtype, ne), Operand(dtype, ne, second), arguments=arguments)
 
 
 def _add_id(_: Library, op: str) -> Iterator[LibraryCase]:
-    for n in ROWS:
-        for experts, tokens in ((1, 1), (2, 1), (4, 1), (4, 3)):
-            operands = (
-                Operand(dtype="f32", ne=(n, experts, tokens)),
-                Operand(dtype="f32", ne=(n, experts)),
-                Operand(dtype="i32", ne=(experts, tokens), fill="reversed"),
-            )
-            yield LibraryCase(op=op, variant="add_id", operands=operands, build=_call("add_id", 3))
+    for n, (experts, tokens) in product(ROWS, ((1, 1), (2, 1), (4, 1), (4, 3))):
+        chosen = Operand("i32", (experts, tokens), "reversed")
+        yield call_of(op, "add_id", Operand("f32", (n, experts, tokens)), Operand("f32", (n, experts)), chosen)
 
 
 def _add1(_: Library, op: str) -> Iterator[LibraryCase]:
-    for first, second in (("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"), ("bf16", "f32")):
-        for ne in _shapes():
-            operands = (Operand(dtype=first, ne=ne), Operand(dtype=second, ne=(1,)))
-            yield LibraryCase(op=op, variant="add1", operands=operands, build=_call("add1", 2))
-    for first in QUANTISED:
-        for ne in BLOCKS:
-            operands = (Operand(dtype=first, ne=ne), Operand(dtype="f32", ne=(1,)))
-            yield LibraryCase(op=op, variant="add1, quantised", operands=operands, build=_call("add1", 2))
+    for types, ne in product(("f32 f32", "f16 f16", "f16 f32", "bf16 bf16", "bf16 f32"), _shapes()):
+        first, second = types.split()
+        yield call_of(op, "add1", Operand(first, ne), Operand(second, (1,)))
+    for first, ne in product(QUANTISED, BLOCKS):
+        yield call_of(op, "add1", Operand(first, ne), Operand("f32", (1,)), variant="add1, quantised")
 
 
 def _soft_max(library: Library, op: str) -> Iterator[LibraryCase]:
-    for n in ROWS:
-        for rows, heads in ((1, 1), (5, 1), (5, 3)):
-            scores = Operand(dtype="f32", ne=(n, rows, heads))
-            yield LibraryCase(op=op, variant="soft_max", operands=(scores,), build=_call("soft_max", 1))
-            for dtype in ("f32", "f16"):
-                masked = (scores, Operand(dtype=dtype, ne=(n, rows)))
-                yield LibraryCase(op=op, variant="mask", operands=masked, build=_call("soft_max_ext", 2, 0.5, 0.0))
-                yield LibraryCase(
-                    op=op, variant="mask, ALiBi", operands=masked, build=_call("soft_max_ext", 2, 0.5, 8.0)
-                )
-            if library.has("ggml_soft_max_add_sinks"):
-                sinks = Operand(dtype="f32", ne=(heads,))
-                yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=SINKS)
-                mask = Operand(dtype="f32", ne=(n, rows))
-                yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=MASK_AND_SINKS)
+    for n, (rows, heads) in product(ROWS, ((1, 1), (5, 1), (5, 3))):
+        scores = Operand("f32", (n, rows, heads))
+        yield call_of(op, "soft_max", scores)
+        for dtype, (variant, bias) in product(("f32", "f16"), (("mask", 0.0), ("mask, ALiBi", 8.0))):
+            masked = scores, Operand(dtype, (n, rows))
+            yield call_of(op, "soft_max_ext", *masked, arguments=(0.5, bias), variant=variant)
+        if library.has("ggml_soft_max_add_sinks"):
+            sinks, mask = Operand("f32", (heads,)), Operand("f32", (n, rows))
+            yield LibraryCase(op=op, variant="sinks", operands=(scores, sinks), build=SINKS)
+            yield LibraryCase(op=op, variant="mask and sinks", operands=(scores, mask, sinks), build=MASK_AND_SINKS)
 
 
 SINKS: Final = Calls(2, (("soft_max_ext", "%0", None, 0.5, 0.0), ("soft_max_add_sinks", "%2", "%1")))
@@ -246,11 +221,8 @@ def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
     for dtype in ("f32", "f16"):
         for n in EVEN_ROWS:
             for heads, tokens in ((1, 1), (3, 1), (3, 5), (16, 16)):
-                x, at = (
-                    Operand(dtype=dtype, ne=(n, heads, tokens)),
-                    Operand(dtype="i32", ne=(tokens,), fill="positions"),
-                )
-                factors = [Operand(dtype="f32", ne=ne, fill="positive") for ne in {(n,), (n, heads, tokens)}]
+                x, at = Operand(dtype, (n, heads, tokens)), Operand("i32", (tokens,), "positions")
+                factors = [Operand("f32", ne, "positive") for ne in {(n,), (n, heads, tokens)}]
                 for mode, turned in ((0, n), (2, n), (0, max(n // 4 * 2, 2)), (2, max(n // 4 * 2, 2))):
                     yarn = [(", YaRN", (64, 10_000.0, 0.25, 1.0))] if turned == n else []
                     for words, tail in [("", (0, 10_000.0, 1.0, 0.0)), *yarn]:
@@ -266,7 +238,7 @@ def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
 
 def _sections(op: str, builder: str, x: Operand, factors: Sequence[Operand]) -> Iterator[LibraryCase]:
     n, _, tokens = x.ne
-    at = Operand(dtype="i32", ne=(4 * tokens,), fill="positions")
+    at = Operand("i32", (4 * tokens,), "positions")
     for mode, turned in ((MROPE, n), (VISION, n // 2)):
         tail = (turned, (n // 8,) * 4, mode, 0, 10_000.0, 1.0, 0.0, 1.0, 0.0, 0.0)
         plain = Calls(2, ((builder, "%0", "%1", None, *tail),))
@@ -292,36 +264,26 @@ WEIGHTS: Final = ("f16", "bf16", *QUANTISED)
 """Types of weights and caches, whose readers and writers convert them."""
 
 
-def _product(_: Library, op: str) -> Iterator[LibraryCase]:
-    for dtype in WEIGHTS:
-        operands = (Operand(dtype=dtype, ne=(256, 3)), Operand(dtype="f32", ne=(256, 2)))
-        yield LibraryCase(op=op, variant="mul_mat", operands=operands, build=_call("mul_mat", 2), makes=(3, 2))
-
-
-def _gathered(_: Library, op: str) -> Iterator[LibraryCase]:
-    for dtype in WEIGHTS:
-        operands = (Operand(dtype=dtype, ne=(256, 3)), Operand(dtype="i32", ne=(2,), fill="reversed"))
-        yield LibraryCase(op=op, variant="get_rows", operands=operands, build=_call("get_rows", 2), makes=(256, 2))
+def _read_whole(_: Library, op: str, *, builder: str, second: Operand, makes: tuple[int, ...]) -> Iterator[LibraryCase]:
+    """Readers of weights, which make f32."""
+    return (call_of(op, builder, Operand(dtype, (256, 3)), second, makes=makes) for dtype in WEIGHTS)
 
 
 def _copied(_: Library, op: str) -> Iterator[LibraryCase]:
     for dtype in WEIGHTS:
-        plain, other = Operand(dtype="f32", ne=(256, 2)), Operand(dtype=dtype, ne=(256, 2))
+        plain, other = Operand("f32", (256, 2)), Operand(dtype, (256, 2))
         for source, target in ((plain, other), (other, plain)):
-            operands = (source, replace(target, written=True))
-            yield LibraryCase(op=op, variant="cpy", operands=operands, build=_call("cpy", 2))
+            yield call_of(op, "cpy", source, replace(target, written=True))
 
 
 def _scattered(_: Library, op: str) -> Iterator[LibraryCase]:
-    rows = (Operand(dtype="f32", ne=(256, 2)), Operand(dtype="i64", ne=(2,), fill="reversed"))
-    for dtype in ("f32", *WEIGHTS):
-        operands = (Operand(dtype=dtype, ne=(256, 3), written=True), *rows)
-        yield LibraryCase(op=op, variant="set_rows", operands=operands, build=_call("set_rows", 3))
+    rows = Operand("f32", (256, 2)), Operand("i64", (2,), "reversed")
+    return (call_of(op, "set_rows", Operand(dtype, (256, 3), written=True), *rows) for dtype in ("f32", *WEIGHTS))
 
 
 BESIDE: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
-    "MUL_MAT": _product,
-    "GET_ROWS": _gathered,
+    "MUL_MAT": partial(_read_whole, builder="mul_mat", second=Operand("f32", (256, 2)), makes=(3, 2)),
+    "GET_ROWS": partial(_read_whole, builder="get_rows", second=Operand("i32", (2,), "reversed"), makes=(256, 2)),
     "CPY": _copied,
     "SET_ROWS": _scattered,
 }
@@ -341,7 +303,7 @@ def fused_cases(most: int | None = None) -> Iterator[LibraryCase]:
     """
     for ne in _shapes():
         for weights in sorted({ne, ne[:1]}):
-            operands = (Operand(dtype="f32", ne=ne), Operand(dtype="f32", ne=weights))
+            operands = Operand("f32", ne), Operand("f32", weights)
             if most is None or sum(np.prod(operand.ne) for operand in operands) <= most:
                 yield LibraryCase(op=FUSED_OP, variant="fused", operands=operands, build=FUSED)
 

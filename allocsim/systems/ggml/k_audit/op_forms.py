@@ -21,10 +21,11 @@ Source: ggml.h of ggml 0.13.1 to 0.26.0, and the shapes in its tests of backends
 
 import re
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final
 
 from allocsim.systems.ggml.access.library import Library
-from allocsim.systems.ggml.k_audit.library_cases import BESIDE, CASES, Calls, LibraryCase, Operand
+from allocsim.systems.ggml.k_audit.library_cases import BESIDE, CASES, LibraryCase, Operand, call_of
 
 FORMS: Final = """
 dup | f32:33,5 |
@@ -161,35 +162,24 @@ WITHOUT: Final[dict[str, str]] = {
 }  # fmt: skip
 """Op without a form -> why."""
 
-_OPERAND: Final = re.compile(r"(\w+):([\d,]+)(!param)?")
 _STRIDE: Final = re.compile(r"nb([123])\((\d)\)")
-
-
-def _rows() -> Iterator[tuple[str, tuple[Operand, ...], list[str]]]:
-    for line in FORMS.strip().splitlines():
-        builder, operands, arguments = (part.strip() for part in line.split("|"))
-        found = [_OPERAND.fullmatch(word) for word in operands.split()]
-        made = tuple(
-            Operand(
-                dtype=match[1],
-                ne=tuple(map(int, match[2].split(","))),
-                fill="reversed" if match[1].startswith("i") else "normal",
-                flag="param" if match[3] else "",
-            )
-            for match in found
-            if match is not None
-        )
-        assert len(made) == len(found), line
-        yield builder, made, arguments.split()
 
 
 def form_cases(library: Library) -> Iterator[LibraryCase]:
     """Yield the forms whose builder the library exports; the op is what it makes of them."""
-    for builder, operands, arguments in _rows():
+    for line in FORMS.strip().splitlines():
+        builder, operands, arguments = (part.strip() for part in line.split("|"))
         if library.has(f"ggml_{builder}"):
-            given = [_argument(library, word, operands) for word in arguments]
-            build = Calls(len(operands), ((builder, *(f"%{n}" for n in range(len(operands))), *given),))
-            yield LibraryCase(op="", variant=builder, operands=operands, build=build, makes=None)
+            made = tuple(map(_operand, operands.split()))
+            given = [_argument(library, word, made) for word in arguments.split()]
+            yield call_of("", builder, *made, arguments=given, makes=None)
+
+
+def _operand(word: str) -> Operand:
+    dtype, dims, flag = re.fullmatch(r"(\w+):([\d,]+)!?(param)?", word).groups("")  # type: ignore[union-attr]
+    return Operand(
+        dtype, tuple(map(int, dims.split(","))), "reversed" if dtype.startswith("i") else "normal", flag=flag
+    )
 
 
 def forms(library: Library) -> Iterator[LibraryCase]:
@@ -209,10 +199,8 @@ def without_form(library: Library, made: set[str]) -> dict[str, str]:
 
 
 def _argument(library: Library, word: str, operands: tuple[Operand, ...]) -> Any:
-    stride = _STRIDE.fullmatch(word)
-    if stride is not None:
-        dims = (*operands[int(stride[2])].ne, 1, 1, 1)
-        return 4 * int(_product(dims[: int(stride[1])]))
+    if stride := _STRIDE.fullmatch(word):
+        return 4 * prod((*operands[int(stride[2])].ne, 1, 1, 1)[: int(stride[1])])
     if word in _WORDS:
         return _WORDS[word]
     if word in library.all_types:
@@ -221,13 +209,6 @@ def _argument(library: Library, word: str, operands: tuple[Operand, ...]) -> Any
 
 
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
-
-
-def _product(dims: tuple[int, ...]) -> int:
-    found = 1
-    for one in dims:
-        found *= one
-    return found
 
 
 __all__ = ["FORMS", "WITHOUT", "form_cases", "forms", "without_form"]
