@@ -31,6 +31,16 @@ from allocsim.systems.ggml.random_graphs.placed_graph import placed_graph, share
 from allocsim.systems.ggml.random_graphs.split_graphs import place_split
 
 
+def elements(library, recipe):
+    """Return the elements of a recipe's outputs after one run."""
+    with LibraryWorkspace(library) as ws:
+        built = build_recipe(ws, recipe)
+        place(ws, built)
+        fill(ws, built)
+        ws.compute(built.graph)
+        return {index: ws.get(built.tensors[index]) for index in recipe.outputs}
+
+
 def stays(_library):
     """Never answer."""
     while True:

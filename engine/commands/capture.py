@@ -47,7 +47,7 @@ from allocsim.systems.ggml.dumper import DUMPER
 from allocsim.systems.ggml.llama_decoding import decoded
 from allocsim.systems.ggml.lora_training.transformer import TINY
 from allocsim.systems.ggml.memory_answer import entries_of, memory_answer, sentences_of
-from allocsim.systems.ggml.random_graphs import graph_fuzzing, recipe_tasks
+from allocsim.systems.ggml.random_graphs import graph_fuzzing, graph_recipes
 from allocsim.systems.ggml.remarks import remarks_on
 from allocsim.verdict.evidence import save
 from engine.models.gguf_header import check_header
@@ -151,7 +151,7 @@ def _planned(child: Child, recipe: Path | None, layers: int, graph: CapturedPart
     if recipe is None:
         rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
     elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
-        rows = child.call(recipe_tasks.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
+        rows = child.call(graph_recipes.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
     else:
         raise DocumentError(
             str(recipe), "mode", f"{mode.value!r} needs a transformer; a recipe takes default or pinned"

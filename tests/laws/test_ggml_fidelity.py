@@ -17,9 +17,8 @@ from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import KINDS, TINY, Shape
 from allocsim.systems.ggml.random_graphs.graph_generator import generate
-from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, plan_rows, step
 from allocsim.systems.ggml.random_graphs.recipe_shrinking import shrink
-from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
 
 MODES = ("default", "pinned", "backward", "gradients")
 

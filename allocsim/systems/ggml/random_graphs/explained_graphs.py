@@ -27,14 +27,12 @@ import numpy as np
 
 from allocsim.systems.ggml.access.structs import live_record, records
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
-from allocsim.systems.ggml.random_graphs.graph_recipes import Built, compute, fill, outputs
+from allocsim.systems.ggml.capture.graph_rebuilding import GAP
+from allocsim.systems.ggml.random_graphs.graph_recipes import Built, ran
 from allocsim.systems.ggml.random_graphs.placed_graph import PlacedGraph, lies_over, surely_sound
 
 NOT_TOLD: Final = "C05 caller: the host reads the buffer, and the planner was not told"
 """The cause of a plan in which an OUTPUT view does not keep the memory it lies in."""
-
-GAP: Final = 256
-"""Bytes between results that are laid apart; a multiple of every alignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +109,7 @@ def _without(
     if arranged.judged and not surely_sound(arranged.placed):
         return None
     causes = tuple(dict.fromkeys(_lay_apart(ws, arranged, known)))
-    fill(ws, built)
-    compute(ws, built, arranged.scheduler)
-    found = outputs(ws, built)
+    found = ran(ws, built, arranged.scheduler)
     return causes if all(found[index] == right for index, right in apart.items()) else None
 
 

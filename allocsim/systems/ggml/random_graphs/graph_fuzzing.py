@@ -48,11 +48,18 @@ from allocsim.systems.ggml.guarded_evidence import INCIDENTS, guarded
 from allocsim.systems.ggml.k_audit.plan_pairs import PairFinding, measure_pairs, shared_pairs
 from allocsim.systems.ggml.random_graphs.explained_graphs import NOT_TOLD, can_explain, kernel_cause, pair_of
 from allocsim.systems.ggml.random_graphs.graph_generator import generate, reachable
-from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe
-from allocsim.systems.ggml.random_graphs.graph_trials import PINNED, Draw, TriedGraph, first_differing, try_all, try_one
+from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, plan_rows
+from allocsim.systems.ggml.random_graphs.graph_trials import (
+    PINNED,
+    Draw,
+    TriedGraph,
+    first_differing,
+    guard_planned,
+    try_all,
+    try_one,
+)
 from allocsim.systems.ggml.random_graphs.joined_graphs import joined
 from allocsim.systems.ggml.random_graphs.recipe_shrinking import Shapes, shrink
-from allocsim.systems.ggml.random_graphs.recipe_tasks import guard_planned, plan_rows
 from allocsim.systems.ggml.random_graphs.split_graphs import SplitRun
 from allocsim.verdict import judge as judged
 from allocsim.verdict.naming import MEASURED_NAMES

@@ -38,7 +38,7 @@ from allocsim.systems.ggml.k_audit.library_cases import (
     fused_cases,
 )
 from allocsim.systems.ggml.k_audit.op_forms import form_cases
-from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, step
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, reached, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
 """Elements in a row; most are no multiple of a vector register, most rows no multiple of the
@@ -167,14 +167,7 @@ class Generator:
 
 def reachable(recipe: GraphRecipe) -> list[int]:
     """Return the steps that are part of the graph: those expanded and all they read, ascending."""
-    seen: set[int] = set()
-    todo = list(recipe.expand)
-    while todo:
-        index = todo.pop()
-        if index not in seen:
-            seen.add(index)
-            todo.extend(recipe.steps[index].reads)
-    return sorted(seen)
+    return reached(recipe, lambda made: made.reads)
 
 
 def _ref(made: Made) -> str:
@@ -526,14 +519,10 @@ def _hidden(g: Generator, made: Made, plain: bool) -> Made:  # noqa: FBT001 - a 
     return made
 
 
-def _fresh(g: Generator) -> None:
-    g.leaf(g.shape())
-
-
 MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
     (_elementwise, 14), (_binary, 16), (_rowwise, 6), (_backward, 6), (_in_place, 7), (_accumulate, 6), (_view, 8), (_reshape, 5),
     (_transpose, 3), (_cont, 5), (_copy, 6), (_product, 5), (_outer, 4), (_sum, 3), (_concat, 3), (_repeat, 2), (_gather, 3),
-    (_none_view, 3), (_fresh, 2), (_case, 30),
+    (_none_view, 3), (lambda g: g.leaf(g.shape()), 2), (_case, 30),
 )  # fmt: skip
 """What a step may be, and how often."""
 

@@ -8,15 +8,16 @@ handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT 
 before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and
 their step as their `fill` says. The graph runs on `threads` threads.
 
-    recipe = Recipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,))
-    run(workspace, recipe, mode="default")
+    recipe = GraphRecipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,), outputs=(1,))
+    built = build(workspace, recipe)
+    ran(workspace, built, place(workspace, built))
 
 What this module does not see: whether the calls are legal; ggml asserts, so build in a child
 process. Numbers are normal unless a leaf has a `fill`, or says i32 (row numbers below `rows`).
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Final
@@ -26,9 +27,11 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from allocsim.systems.ggml.access.declarations import BUILDERS
+from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.structs import records
 from allocsim.systems.ggml.access.workspace import MODIFIERS, Context, LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import encoded
+from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.k_audit.library_cases import FILLS
 
 TENSOR: Final = "tensor"
@@ -131,6 +134,20 @@ class GraphRecipe:
             return cls(steps=steps, **rest, seed=int(data["seed"]), name=str(data["name"]), threads=threads)
         except (KeyError, TypeError, ValueError) as error:
             raise EngineError(f"not a recipe: {error}") from None
+
+
+def reached(recipe: GraphRecipe, sources: Callable[[RecipeStep], Iterable[int]]) -> list[int]:
+    """Return the steps that are expanded and all that these need, ascending; `sources` of a step
+    are what it needs itself.
+    """
+    seen: set[int] = set()
+    todo = list(recipe.expand)
+    while todo:
+        index = todo.pop()
+        if index not in seen:
+            seen.add(index)
+            todo.extend(sources(recipe.steps[index]))
+    return sorted(seen)
 
 
 def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any], threads: int) -> None:
@@ -278,17 +295,26 @@ def _drawn(ws: LibraryWorkspace, built: Built, index: int) -> bytes:
     return drawn
 
 
-def compute(ws: LibraryWorkspace, built: Built, scheduler: int) -> None:
-    """Run a planned graph, by its scheduler where it has one."""
+def ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:
+    """Fill and run a planned graph, by its scheduler where it has one; return the bytes of the
+    outputs, by step.
+    """
+    fill(ws, built)
     if scheduler:
         ws.compute_scheduled(scheduler, built.graph)
     else:
         ws.compute(built.graph)
-
-
-def outputs(ws: LibraryWorkspace, built: Built) -> dict[int, bytes]:
-    """Return the bytes of the outputs, by step."""
     return {index: _bytes(ws, built.tensors[index]) for index in built.recipe.outputs}
+
+
+def ran_apart(ws: LibraryWorkspace, built: Built) -> tuple[dict[int, bytes], bytes]:
+    """Return the bytes of the outputs of an unplanned graph, by step, in memory of its own for each
+    tensor, and its structs; it is unplanned again behind that.
+    """
+    unplanned = built.context.saved()
+    apart = ran(ws, built, place(ws, built, mode="apart"))
+    built.context.restore(unplanned)
+    return apart, unplanned
 
 
 def _bytes(ws: LibraryWorkspace, tensor: int) -> bytes:
@@ -337,22 +363,9 @@ def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
     return WHOLE[start : start + count].reshape(shape) % np.int32(below)
 
 
-def run(
-    ws: LibraryWorkspace,
-    recipe: GraphRecipe,
-    *,
-    mode: str = "default",
-    planner: str = "gallocr",
-    read: Sequence[int] = (),
-    runs: int = 1,
-) -> dict[int, NDArray[Any]]:
-    """Build, plan, fill and compute `runs` times.
-
-    Return the elements of the steps in `read` (default: the outputs).
-    """
-    built = build(ws, recipe)
-    scheduler = place(ws, built, mode=mode, planner=planner)
-    for _ in range(runs):
-        fill(ws, built)
-        compute(ws, built, scheduler)
-    return {index: ws.get(built.tensors[index]) for index in (read or recipe.outputs)}
+def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
+    """Task: return the rows of a planned recipe."""
+    with LibraryWorkspace(library) as ws:
+        built = build(ws, recipe)
+        place(ws, built, mode=mode, planner=planner)
+        return walk(library, built.graph, known=True, meta={"name": recipe.name, "mode": mode})

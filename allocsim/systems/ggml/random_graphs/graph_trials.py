@@ -25,9 +25,18 @@ from typing import Final
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
+from allocsim.systems.ggml.k_audit.guarded_kernels import Guarded, guard, single_ops
 from allocsim.systems.ggml.random_graphs.explained_graphs import Arrange, ArrangedGraph, explained
 from allocsim.systems.ggml.random_graphs.graph_generator import table_cases
-from allocsim.systems.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, compute, fill, outputs, place
+from allocsim.systems.ggml.random_graphs.graph_recipes import (
+    Built,
+    GraphRecipe,
+    build,
+    place,
+    plan_rows,
+    ran,
+    ran_apart,
+)
 from allocsim.systems.ggml.random_graphs.placed_graph import placed_again, placed_graph, shares_bytes, surely_sound
 from allocsim.systems.ggml.random_graphs.split_graphs import SplitRun, arrange_split, split_run
 
@@ -95,10 +104,7 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
     split = None
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
-        unplanned = built.context.saved()
-        place(ws, built, mode="apart")
-        apart = _ran(ws, built, 0)
-        built.context.restore(unplanned)
+        apart, unplanned = ran_apart(ws, built)
         unplaced = _unplaced(ws, built)
         different, before = {}, None
         wrong: list[Arrange] = []
@@ -109,7 +115,7 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
             where = arranged.placed.addresses
             if where != before and shares_bytes(arranged.placed):
                 before = where
-                found = _ran(ws, built, arranged.scheduler)
+                found = ran(ws, built, arranged.scheduler)
                 outputs_wrong = [index for index in apart if found[index] != apart[index]]
                 if outputs_wrong:
                     different[way] = outputs_wrong
@@ -124,7 +130,10 @@ def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) 
         by = [explained(ws, built, apart, known, arrange) for arrange in wrong] if known else []
         causes = tuple(dict.fromkeys(cause for one in by for cause in one)) if all(by) else ()
         built.context.restore(unplanned)
-        rows = _rows(ws, built) if on_one_backend and not causes else None
+        rows = None
+        if on_one_backend and not causes:
+            place(ws, built)
+            rows = walk(library, built.graph, known=True, meta={"name": recipe.name, "mode": "default"})
     return TriedGraph(rows=rows, different=different, split=split, explained=causes)
 
 
@@ -145,27 +154,21 @@ def _unplaced(ws: LibraryWorkspace, built: Built) -> ArrangedGraph:
     return ArrangedGraph(scheduler=0, addresses=[*leafs, *nodes], placed=placed_graph(ws.library, nodes, leafs))
 
 
-def _ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:
-    fill(ws, built)
-    compute(ws, built, scheduler)
-    return outputs(ws, built)
-
-
-def _rows(ws: LibraryWorkspace, built: Built) -> Rows:
-    place(ws, built)
-    about = {"name": built.recipe.name, "mode": "default"}
-    return walk(ws.library, built.graph, known=True, meta=about)
-
-
 def first_differing(library: Library, recipe: GraphRecipe, runs: int) -> int:
     """Task: the first of so many planned runs that differs from a run without reuse, from 1 on; 0
     where none does.
     """
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
-        unplanned = built.context.saved()
-        place(ws, built, mode="apart")
-        apart = _ran(ws, built, 0)
-        built.context.restore(unplanned)
+        apart, _ = ran_apart(ws, built)
         place(ws, built)
-        return next((number for number in range(1, runs + 1) if _ran(ws, built, 0) != apart), 0)
+        return next((number for number in range(1, runs + 1) if ran(ws, built, 0) != apart), 0)
+
+
+def guard_planned(
+    library: Library, recipe: GraphRecipe, names: Collection[str], *, threads: Sequence[int]
+) -> list[tuple[str, Guarded]]:
+    """Task: run the ops of these names of a planned recipe alone and guarded; say what each did."""
+    ops = [one for one in single_ops(plan_rows(library, recipe)) if one.op in names]
+    found = guard(library, ops, seed=recipe.seed, threads=threads, reads=False)
+    return [(one.op, did) for one, did in zip(ops, found, strict=True)]

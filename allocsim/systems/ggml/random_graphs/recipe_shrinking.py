@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import chain
 
 from allocsim.systems.ggml.access.workspace import MODIFIERS
-from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep, leaf
+from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep, leaf, reached
 
 Shapes = Mapping[int, tuple[str, tuple[int, ...]]]
 """Step -> type and dimensions of its tensor."""
@@ -98,19 +98,16 @@ def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
 
 def _needed(recipe: GraphRecipe) -> GraphRecipe:
     """Return the recipe without the steps that nothing expanded needs."""
-    needed: set[int] = set()
-    todo = list(recipe.expand)
-    while todo:
-        index = todo.pop()
-        if index not in needed:
-            needed.add(index)
-            todo.extend(recipe.steps[index].sources)
-    kept = sorted(needed)
+    return _of_steps(recipe, reached(recipe, lambda made: made.sources))
+
+
+def _of_steps(recipe: GraphRecipe, kept: list[int]) -> GraphRecipe:
+    """Return the recipe of some of its steps, none of which names another."""
     number = {old: new for new, old in enumerate(kept)}
     return replace(
         recipe,
         steps=tuple(_renamed(recipe.steps[index], number.__getitem__) for index in kept),
-        expand=tuple(number[index] for index in recipe.expand),
+        expand=tuple(number[index] for index in recipe.expand if index in number),
         outputs=tuple(number[index] for index in recipe.outputs if index in number),
     )
 
@@ -173,15 +170,9 @@ def _drop(recipe: GraphRecipe, victim: int) -> GraphRecipe | None:
     for index, made in enumerate(recipe.steps):
         if gone.intersection(made.sources):
             gone.add(index)
-    kept = [index for index in range(len(recipe.steps)) if index not in gone]
-    number = {old: new for new, old in enumerate(kept)}
-    expand = tuple(number[index] for index in recipe.expand if index in number)
-    if not expand or any(recipe.steps[kept[index]].make == TENSOR for index in expand):
-        return None
-    steps = tuple(_renamed(recipe.steps[index], number.__getitem__) for index in kept)
-    return replace(
-        recipe, steps=steps, expand=expand, outputs=tuple(number[index] for index in recipe.outputs if index in number)
-    )
+    left = _of_steps(recipe, [index for index in range(len(recipe.steps)) if index not in gone])
+    mere = not left.expand or any(left.steps[index].make == TENSOR for index in left.expand)
+    return None if mere else left
 
 
 def _renamed(made: RecipeStep, rename: Callable[[int], int]) -> RecipeStep:

@@ -23,16 +23,7 @@ from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rows import Rows, nodes_and_leafs, walk
 from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
 from allocsim.systems.ggml.random_graphs.explained_graphs import ArrangedGraph, explained
-from allocsim.systems.ggml.random_graphs.graph_recipes import (
-    Built,
-    GraphRecipe,
-    build,
-    compute,
-    fill,
-    graph_size,
-    outputs,
-    place,
-)
+from allocsim.systems.ggml.random_graphs.graph_recipes import Built, GraphRecipe, build, graph_size, ran, ran_apart
 from allocsim.systems.ggml.random_graphs.placed_graph import placed_graph, surely_sound
 
 
@@ -77,15 +68,10 @@ def run_split(
     """
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
-        unplanned = built.context.saved()
-        place(ws, built, mode="apart")
-        fill(ws, built)
-        compute(ws, built, 0)
-        apart = outputs(ws, built)
-        built.context.restore(unplanned)
-        ran = split_run(ws, built, seed, apart, pipelined=pipelined)
+        apart, unplanned = ran_apart(ws, built)
+        found = split_run(ws, built, seed, apart, pipelined=pipelined)
         arrange = partial(arrange_split, ws, built, seed, unplanned, pipelined=pipelined)
-        return replace(ran, explained=explained(ws, built, apart, known, arrange) if known else ())
+        return replace(found, explained=explained(ws, built, apart, known, arrange) if known else ())
 
 
 def split_run(
@@ -105,9 +91,7 @@ def split_run(
     library = ws.library
     arranged = arrange_split(ws, built, seed, built.context.saved(), pipelined=pipelined)
     scheduler = arranged.scheduler
-    fill(ws, built)
-    compute(ws, built, scheduler)
-    found = outputs(ws, built)
+    found = ran(ws, built, scheduler)
     differing = tuple(index for index, before in apart.items() if found[index] != before)
     wanted = every_plan or differing or not surely_sound(arranged.placed)
     about = {"name": f"{built.recipe.name}, split"}
@@ -132,10 +116,10 @@ def arrange_split(
     library = ws.library
     scheduler = place_split(ws, built, seed, pipelined=pipelined)
     nodes, _ = nodes_and_leafs(library, built.graph)
-    ran = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
-    _WORDS[library.path] = ran.word
-    placed = placed_graph(library, ran.nodes, ran.leafs, ran.copies)
-    return ArrangedGraph(scheduler=scheduler, addresses=[*ran.leafs, *ran.nodes], placed=placed)
+    runs = scheduled_graph(library, scheduler, nodes, word=_WORDS.get(library.path))
+    _WORDS[library.path] = runs.word
+    placed = placed_graph(library, runs.nodes, runs.leafs, runs.copies)
+    return ArrangedGraph(scheduler=scheduler, addresses=[*runs.leafs, *runs.nodes], placed=placed)
 
 
 _WORDS: Final[dict[Path, int]] = {}

@@ -16,8 +16,7 @@ from allocsim.systems.ggml.capture_evidence import captured_plans, examine, is_c
 from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
 from allocsim.systems.ggml.lora_training.transformer import TINY
-from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
-from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, plan_rows, step
 from allocsim.verdict import judge
 
 CHAIN = GraphRecipe(steps=(leaf("f32", 8), step("sqr", "%0"), step("neg", "%1")), expand=(2,), outputs=(2,))

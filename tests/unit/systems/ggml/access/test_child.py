@@ -2,13 +2,12 @@
 
 import pytest
 from ggml_live import live
-from ggml_tasks import mapped_files, stays
+from ggml_tasks import elements, mapped_files, stays
 
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.child import OPENMP, Child, ChildDiedError, link_openmp
 from allocsim.systems.ggml.child_tasks import versions
-from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, run, step
-from allocsim.systems.ggml.random_graphs.recipe_tasks import elements
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
 
 ILLEGAL = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
 LEGAL = GraphRecipe(steps=(leaf("f32", 4), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))
@@ -61,7 +60,6 @@ def test_runs_are_the_same_in_every_process():
     first, second = (live("after").call(elements, LEGAL) for _ in range(2))
 
     assert first[2].tobytes() == second[2].tobytes()
-    assert run.__module__ == "allocsim.systems.ggml.random_graphs.graph_recipes"
 
 
 def test_where_the_system_has_no_openmp_that_of_another_package_is_linked_and_used(tmp_path, monkeypatch):

@@ -27,8 +27,7 @@ from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.faults import forward_then_backward
 from allocsim.systems.ggml.ggml_dump import ROOTS_KEPT
 from allocsim.systems.ggml.lora_training.transformer import TINY, Shape
-from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, leaf, place, step
-from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
+from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, leaf, place, plan_rows, step
 
 DATA = Path(__file__).parents[4] / "data" / "ggml"
 KINDS = {"fwd": "forward", "train": "train", "trainopt": "train+sgd"}

@@ -10,8 +10,8 @@ from ggml_live import BOTH, live
 from allocsim.judge.fast import check
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.random_graphs.graph_generator import generate
+from allocsim.systems.ggml.random_graphs.graph_recipes import plan_rows
 from allocsim.systems.ggml.random_graphs.joined_graphs import joined
-from allocsim.systems.ggml.random_graphs.recipe_tasks import plan_rows
 
 
 def violations(rows):
