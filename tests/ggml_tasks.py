@@ -17,13 +17,12 @@ from allocsim.systems.ggml.access.second_backend import second_backend
 from allocsim.systems.ggml.access.structs import TENSOR
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture import computed_graphs
-from allocsim.systems.ggml.capture.computed_graphs import HOOKS, watch
+from allocsim.systems.ggml.capture.computed_graphs import HOOKS, decoded, watch
 from allocsim.systems.ggml.capture.graph_rows import nodes_and_leafs, observe, walk, walk_nodes
 from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
 from allocsim.systems.ggml.capture_evidence import depart
 from allocsim.systems.ggml.faults.training_faults import opt_accumulates
 from allocsim.systems.ggml.k_audit.guarded_kernels import guard
-from allocsim.systems.ggml.llama_decoding import decoded
 from allocsim.systems.ggml.lora_training.transformer import TINY, build, differentiate
 from allocsim.systems.ggml.random_graphs.graph_recipes import build as build_recipe
 from allocsim.systems.ggml.random_graphs.graph_recipes import fill, place

@@ -37,14 +37,13 @@ from allocsim.model import Document
 from allocsim.outcomes import outcome_of
 from allocsim.outcomes.telling import lines_of
 from allocsim.plugins import service
-from allocsim.systems.ggml import child_tasks
 from allocsim.systems.ggml.access.child import TIMEOUT, Child
 from allocsim.systems.ggml.access.probe import open_library
-from allocsim.systems.ggml.capture.computed_graphs import session
+from allocsim.systems.ggml.capture.computed_graphs import decoded, session
 from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.capture_evidence import examine
 from allocsim.systems.ggml.dumper import DUMPER
-from allocsim.systems.ggml.llama_decoding import decoded
+from allocsim.systems.ggml.lora_training.plan_modes import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import TINY
 from allocsim.systems.ggml.memory_answer import entries_of, memory_answer, sentences_of
 from allocsim.systems.ggml.random_graphs import graph_fuzzing, graph_recipes
@@ -149,7 +148,7 @@ def dumper(
 def _planned(child: Child, recipe: Path | None, layers: int, graph: CapturedPart, mode: FlaggedNodes) -> Document:
     """Return the document of the transformer, or of a recipe."""
     if recipe is None:
-        rows = child.call(child_tasks.transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
+        rows = child.call(transformer_rows, TINY.deep(layers), kind=graph.value, mode=mode.value)
     elif mode in (FlaggedNodes.DEFAULT, FlaggedNodes.PINNED):
         rows = child.call(graph_recipes.plan_rows, graph_fuzzing.load(recipe), mode=mode.value)
     else:

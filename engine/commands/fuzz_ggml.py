@@ -33,8 +33,8 @@ from allocsim.files.folders import working_in
 from allocsim.files.gate import CEILINGS, content
 from allocsim.files.journal import sealed, unsealed
 from allocsim.systems.ggml.access.child import Child
+from allocsim.systems.ggml.access.library import versions
 from allocsim.systems.ggml.access.probe import open_library
-from allocsim.systems.ggml.child_tasks import versions
 from allocsim.systems.ggml.random_graphs import graph_fuzzing as live
 
 DEFAULT_EXAMPLES: Final = 200

@@ -14,7 +14,7 @@ from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.child import ChildDiedError
 from allocsim.systems.ggml.capture.graph_document import document
-from allocsim.systems.ggml.child_tasks import transformer_rows
+from allocsim.systems.ggml.lora_training.plan_modes import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import KINDS, TINY, Shape
 from allocsim.systems.ggml.random_graphs.graph_generator import generate
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, plan_rows, step

@@ -8,7 +8,7 @@ runs its graphs, captures its plans and audits its kernels.
 | `access` | a library, its structs, and a child process that maps it |
 | `capture`, `capture_evidence` | graphs of a running program as documents, and the evidence of K, D and P on them |
 | `k_audit`, `d_lockstep` | its kernels run in place and apart, and two runs of a graph compared node by node |
-| `lora_training`, `faults`, `llama_decoding` | programs of ggml: a training step, known faults, a model that decodes |
+| `lora_training`, `faults` | programs of ggml: a training step, known faults |
 | `online_targets` | its allocators, asked block by block: `allocsim fuzz --online` |
 | `random_graphs` | random graphs, planned, run and judged: `allocsim fuzz ggml` |
 

@@ -30,7 +30,7 @@ What this module does not see: the fault behind the evidence (`allocsim.verdict`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -40,7 +40,7 @@ from allocsim.errors import AllocsimError, EngineError
 from allocsim.model import Document, Plan, Program, Run
 from allocsim.programs.slots import position_of
 from allocsim.systems.ggml.access.child import Child
-from allocsim.systems.ggml.access.library import WHEELS, Library
+from allocsim.systems.ggml.access.library import WHEELS, Library, versions
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import bytes_of, draw, fill, readers_of
@@ -59,7 +59,7 @@ from allocsim.systems.ggml.capture.graph_rebuilding import (
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.d_lockstep import Departure, NodeSide, lockstep
 from allocsim.systems.ggml.ggml_dump import NONE, SPLIT_COPY
-from allocsim.systems.ggml.guarded_evidence import GuardedPlan, guarded
+from allocsim.systems.ggml.guarded_evidence import CapturedPlan, guarded
 from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
 
@@ -70,27 +70,6 @@ RUNS: Final = 2
 """Runs of the session that is judged: the first, and one after it over the same memory."""
 
 Whys = dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedPlan:
-    """Rows and plan of one program of a capture, and where the plan puts each root."""
-
-    program: int
-    """Which of the document's."""
-    run: int
-    """The first run of it."""
-    rows: Rows
-    plan: Plan
-    offsets: dict[int, int]
-    """Place of a root, leafs first, to its offset; roots in memory of their own are not in it."""
-    steps: list[int | None]
-    """Op of the program for each node."""
-
-    @property
-    def guarded(self) -> GuardedPlan:
-        """What P asks of it."""
-        return GuardedPlan(run=self.run, rows=self.rows, plan=self.plan, steps=self.steps)
 
 
 def is_capture(document: Document) -> bool:
@@ -133,7 +112,7 @@ def installed(version: str) -> str:
     for which in WHEELS:
         try:
             with Child(which) as child:
-                found[which] = child.call(_version)
+                found[which] = child.call(versions)["version"]
         except EngineError:
             continue
         if found[which] == version:
@@ -142,10 +121,6 @@ def installed(version: str) -> str:
     raise EngineError(
         f"no installed libggml is ggml {version or 'of a version that the document names'} ({here}); give one by --ggml"
     )
-
-
-def _version(library: Library) -> str:
-    return library.version
 
 
 def _session(document: Document) -> Document:
@@ -225,7 +200,7 @@ def _same_program(one: Program, other: Program) -> bool:
 def _measured(
     evidence: Evidence, plans: Sequence[CapturedPlan], child: Child, version: str, seed: int, *, guards: bool
 ) -> tuple[Evidence, Whys]:
-    found = child.call(_version)
+    found = child.call(versions)["version"]
     if found != version:
         raise EngineError(f"the graph is of ggml {version or '(no version named)'}, the library is ggml {found}")
     whys: Whys = {}
@@ -245,7 +220,7 @@ def _measured(
         if empty:
             whys["D"] = f"{empty} results are not finite with the drawn elements; behind them D sees little"
     try:
-        watched = [guarded(child, one.guarded, seed) for one in (plans if guards else ())]
+        watched = [guarded(child, one, seed) for one in (plans if guards else ())]
     except EngineError as error:
         whys["P"] = str(error)
     else:
@@ -382,4 +357,4 @@ def _not_finite(graph: RebuiltGraph, place: int) -> bool:
     return array.dtype.kind == "f" and bool(array.size) and not bool(np.isfinite(array).any())
 
 
-__all__ = ["CapturedPlan", "captured_plans", "depart", "examine", "installed", "is_capture"]
+__all__ = ["captured_plans", "depart", "examine", "installed", "is_capture"]

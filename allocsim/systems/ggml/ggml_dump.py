@@ -32,6 +32,9 @@ OUTPUT: Final = 2
 COMPUTE: Final = 16
 """The flag of a node that is computed, in the versions that have it."""
 
+COMPUTE_USAGE: Final = 2
+"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: the usage that gallocr sets on its buffers."""
+
 SPLIT_COPY: Final = "SPLIT_COPY"
 """The scheduler's copy of a tensor to another backend."""
 

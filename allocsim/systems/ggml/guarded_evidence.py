@@ -40,17 +40,23 @@ INCIDENTS: Final[dict[str, Kind]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GuardedPlan:
-    """The graph of a plan, and the op of the program for each node."""
+class CapturedPlan:
+    """Rows and plan of one program of a capture, and where the plan puts each root."""
 
+    program: int
+    """Which of the document's."""
     run: int
+    """The first run of it."""
     rows: Rows
     plan: Plan
-    steps: Sequence[int | None]
+    offsets: dict[int, int]
+    """Place of a root, leafs first, to its offset; roots in memory of their own are not in it."""
+    steps: list[int | None]
+    """Op of the program for each node."""
 
 
 def guarded(
-    child: Child, captured: GuardedPlan, seed: int, *, threads: Sequence[int] = THREADS
+    child: Child, captured: CapturedPlan, seed: int, *, threads: Sequence[int] = THREADS
 ) -> tuple[list[Incident], list[str]]:
     """Return the incidents in the order of steps, and what was not examined; each op runs with one
     thread and with these.
@@ -72,7 +78,7 @@ def _nbytes(one: SingleOp) -> int:
     return sum(row["nbytes"] for row in (*one.rows["leafs"], *one.rows["nodes"]))
 
 
-def _incidents(captured: GuardedPlan, one: SingleOp, misdeed: Misdeed) -> Iterator[Incident]:
+def _incidents(captured: CapturedPlan, one: SingleOp, misdeed: Misdeed) -> Iterator[Incident]:
     ops, values = captured.plan.program.ops, captured.plan.program.values
     for node in one.nodes if misdeed.kind in INCIDENTS else ():
         step = captured.steps[node]
@@ -97,4 +103,4 @@ def _incidents(captured: GuardedPlan, one: SingleOp, misdeed: Misdeed) -> Iterat
         )
 
 
-__all__ = ["GuardedPlan", "guarded"]
+__all__ = ["CapturedPlan", "guarded"]

@@ -163,6 +163,11 @@ class Library:
         return self.all_types[name]
 
 
+def versions(library: Library) -> dict[str, Any]:
+    """Task of a child process: return the version and the in-place list."""
+    return {"version": library.version, "in_place": sorted(library.in_place_ops)}
+
+
 def find(which: str) -> Path:
     """Return the library file called `before` or `after`, or the one at a path (a file or a
     folder).

@@ -24,7 +24,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
-from allocsim.systems.ggml.access.library import Library, find, load
+from allocsim.systems.ggml.access.library import Library, find, load, versions
 from allocsim.systems.ggml.access.structs import FLAGS, OBJECT_NBYTES, TENSOR, graph_record, pointers, records
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 
@@ -92,7 +92,7 @@ def probe(library: Library) -> dict[str, Any]:
         _tensors(ws)
         _graph(ws)
         _plan(ws)
-    return {"version": version, "ops": len(library.ops), "in_place": sorted(library.in_place_ops)}
+    return {**versions(library), "ops": len(library.ops)}
 
 
 def _same(what: str, found: Any, expected: Any) -> None:

@@ -26,6 +26,7 @@ ctypes of a function that calls no other (see `call_slots`), and the origin of t
 """
 
 import ctypes
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from allocsim.errors import EngineError
 from allocsim.model import Document, Run
 from allocsim.systems.ggml.access.call_slots import redirected
 from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.llama_model import LlamaModel
 from allocsim.systems.ggml.capture.graph_document import GRAPHS, document, mapped
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.ggml_dump import GRAPH
@@ -169,6 +171,27 @@ def session(seen: ComputedGraphs, source: str = "capture") -> Document:
         session=tuple(Run.of(parts[number].plans[0]) for number in seen.runs),
         meta={"ggml": {**shared, GRAPHS: abouts}},
     )
+
+
+def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int = 0, threads: int = 1) -> ComputedGraphs:
+    """Task: load a model from a GGUF file, decode `prompt` tokens, drawn from the seed, at once and
+    then `steps` more, one at a time, each the likeliest after those before; return the graphs that
+    this computed. A warm-up by llama.cpp while it loads is not among them.
+
+    Raises EngineError where the library has no llama.cpp, the file is no model that it can run, or
+    the tokens do not fit in its context.
+    """
+    name = Path(path).name
+    with LlamaModel(library, Path(path), threads=threads) as model:
+        if prompt + steps > model.room:
+            raise EngineError(f"{prompt} tokens and {steps} more do not fit in a context of {model.room}")
+        drawn = random.Random(f"tokens {seed}")  # noqa: S311 - reproducible, not secret
+        tokens = [drawn.randrange(model.vocabulary) for _ in range(prompt)]
+        with watch(library, meta={"name": f"{name}, prefill of {prompt}, {steps} steps"}) as seen:
+            model.decode(tokens)
+            for _ in range(steps):
+                model.decode([model.next_token()])
+        return seen
 
 
 def named_apart(graphs: Sequence[Rows]) -> list[Rows]:

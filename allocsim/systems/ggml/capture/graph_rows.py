@@ -40,10 +40,7 @@ from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.readable_memory import ReadableMemory
 from allocsim.systems.ggml.access.structs import GRAPH, TENSOR, graph_record, pointers, records
 from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
-from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
-
-COMPUTE_USAGE: Final = 2
-"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: the usage that gallocr sets on its buffers."""
+from allocsim.systems.ggml.ggml_dump import COMPUTE_USAGE, SPLIT_COPY
 
 MAX_TYPE: Final = 63
 MAX_FLAGS: Final = 1 << 8

@@ -35,7 +35,7 @@ import msgspec
 from allocsim.errors import DocumentError
 from allocsim.files.gate import content
 from allocsim.model.layout import LIMIT
-from allocsim.systems.ggml.ggml_dump import NONE
+from allocsim.systems.ggml.ggml_dump import COMPUTE_USAGE, NONE
 from allocsim.systems.ggml.host_record.record_events import (
     ActorEnded,
     AnyEvent,
@@ -69,10 +69,6 @@ from allocsim.systems.ggml.host_record.record_events import (
     ThereAgain,
     Waited,
 )
-
-COMPUTE_USAGE: Final = 2
-"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: what allocators of graphs mark their buffers with."""
-
 
 GENERATION: Final = LIMIT + 1
 """By which the numbers of two things differ that lay at one address one after the other."""

@@ -45,6 +45,7 @@ from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.structs import records
 from allocsim.systems.ggml.access.workspace import ELEMENTS, Context, LibraryWorkspace
 from allocsim.systems.ggml.capture.drawn_elements import encoded
+from allocsim.systems.ggml.capture.graph_rebuilding import GAP
 from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.k_audit.allocator_reach import LEAF, Reach, reach, same_layout
 from allocsim.systems.ggml.k_audit.library_cases import FUSED_OP, LibraryCase, cases, draw, fused_cases
@@ -58,9 +59,6 @@ SEED: Final = 1501
 LAYOUTS: Final = ("over", "duplicate over", "shifted", "partial")
 VECTOR: Final = 32
 """Bytes of a vector register."""
-
-GAP: Final = 256
-"""Bytes between tensors, so that an overrun meets no operand; a multiple of every alignment."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from allocsim.errors import UnknownNameError
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.lora_training.transformer import (
     LibraryTransformer,
     Shape,
@@ -107,3 +108,15 @@ def gradients(
         feed(model, arrays)
         model.run()
         return {name: ws.get(tensor) for name, tensor in model.gradients.items()}
+
+
+def transformer_rows(
+    library: Library, shape: Shape, *, kind: str = "train", mode: str = "default", some: tuple[int, ...] = ()
+) -> Rows:
+    """Task: return the rows of a planned step; `some` are further nodes to flag as OUTPUT."""
+    with LibraryWorkspace(library) as ws:
+        model = build(ws, shape, kind=kind)
+        nodes = model.nodes()
+        ws.pin([*pins(model, MODES[mode]), *(nodes[index] for index in some if index < len(nodes))])
+        ws.allocate(ws.planner(), model.graph)
+        return walk(library, model.graph, meta={"name": f"transformer of {shape.layers} layers, {kind}", "mode": mode})

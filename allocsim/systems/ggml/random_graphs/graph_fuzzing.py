@@ -243,7 +243,7 @@ def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
     """
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
-        incidents, _ = guarded(child, captured.guarded, recipe.seed, threads=range(2, recipe.threads + 1))
+        incidents, _ = guarded(child, captured, recipe.seed, threads=range(2, recipe.threads + 1))
     except AllocsimError:
         incidents = []
     names = [

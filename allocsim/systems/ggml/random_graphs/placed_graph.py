@@ -22,7 +22,7 @@ O(roots^2) in arrays. What this module does not see: numbers, and the belief beh
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,7 @@ from numpy.typing import NDArray
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.structs import FLAGS, records
 from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
-from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT
-
-COMPUTE_USAGE: Final = 2
-"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`."""
+from allocsim.systems.ggml.ggml_dump import COMPUTE_USAGE, NONE, ROOTS_KEPT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +113,7 @@ def _placed(library: Library, table: NDArray[Any], roots: NDArray[np.bool_]) -> 
     allow.
     """
     buffers = table["buffer"].tolist()
-    compute = {one for one in {*buffers} if one and _is_compute(library, one)}
+    compute = {one for one in {*buffers} if one and library.ggml_backend_buffer_get_usage(one) == COMPUTE_USAGE}
     placed = roots & np.array([one in compute for one in buffers], dtype=np.bool_)
     steps = {one: (library.ggml_backend_buffer_get_base(one), _alignment(library, one)) for one in compute}
     aligned = all(
@@ -128,10 +125,6 @@ def _placed(library: Library, table: NDArray[Any], roots: NDArray[np.bool_]) -> 
 
 def _alignment(library: Library, buffer: int) -> int:
     return int(library.ggml_backend_buft_get_alignment(library.ggml_backend_buffer_get_type(buffer)))
-
-
-def _is_compute(library: Library, buffer: int) -> bool:
-    return bool(library.ggml_backend_buffer_get_usage(buffer) == COMPUTE_USAGE)
 
 
 def shares_bytes(graph: PlacedGraph) -> bool:

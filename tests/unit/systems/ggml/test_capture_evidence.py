@@ -13,8 +13,8 @@ from allocsim.systems.ggml.capture.graph_document import document
 from allocsim.systems.ggml.capture.graph_rebuilding import rebuild
 from allocsim.systems.ggml.capture.graph_rows import walk
 from allocsim.systems.ggml.capture_evidence import captured_plans, examine, is_capture
-from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
+from allocsim.systems.ggml.lora_training.plan_modes import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import TINY
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, plan_rows, step
 from allocsim.verdict import judge

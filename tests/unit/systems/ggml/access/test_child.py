@@ -6,7 +6,7 @@ from ggml_tasks import elements, mapped_files, stays
 
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.child import OPENMP, Child, ChildDiedError, link_openmp
-from allocsim.systems.ggml.child_tasks import versions
+from allocsim.systems.ggml.access.library import versions
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
 
 ILLEGAL = GraphRecipe(steps=(leaf("f32", 3), leaf("f32", 4), step("mul_mat", "%0", "%1")), expand=(2,), outputs=(2,))

@@ -26,12 +26,11 @@ from gguf_models import write_model
 from allocsim import document as native
 from allocsim.errors import EngineError
 from allocsim.judge.fast import check
-from allocsim.systems.ggml.capture.computed_graphs import ComputedGraphs, named_apart, session
+from allocsim.systems.ggml.capture.computed_graphs import ComputedGraphs, decoded, named_apart, session
 from allocsim.systems.ggml.capture.graph_document import graphs_of
 from allocsim.systems.ggml.capture.graph_rebuilding import skipped, sources_of
 from allocsim.systems.ggml.capture_evidence import captured_plans, examine
 from allocsim.systems.ggml.k_audit.plan_pairs import shared_pairs
-from allocsim.systems.ggml.llama_decoding import decoded
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, leaf, step
 from allocsim.verdict import judge
 

@@ -23,9 +23,9 @@ from allocsim.systems.ggml.access.child import ChildDiedError
 from allocsim.systems.ggml.access.probe import checked
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_document import adopt, capture, document, ops_of_nodes
-from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.faults import forward_then_backward
 from allocsim.systems.ggml.ggml_dump import ROOTS_KEPT
+from allocsim.systems.ggml.lora_training.plan_modes import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import TINY, Shape
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, build, leaf, place, plan_rows, step
 

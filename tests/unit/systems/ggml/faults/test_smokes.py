@@ -4,8 +4,8 @@ import pytest
 from ggml_live import BOTH, live
 
 from allocsim.systems.ggml.access.child import ChildDiedError
-from allocsim.systems.ggml.child_tasks import transformer_rows
 from allocsim.systems.ggml.faults.smokes import SMOKES, smoke, unsafe_aliases
+from allocsim.systems.ggml.lora_training.plan_modes import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import TINY
 
 

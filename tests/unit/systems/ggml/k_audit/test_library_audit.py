@@ -11,7 +11,7 @@ import pytest
 from ggml_live import BOTH, here, live
 
 from allocsim.errors import EngineError
-from allocsim.systems.ggml import child_tasks
+from allocsim.systems.ggml.access.library import versions
 from allocsim.systems.ggml.k_audit.library_audit import (
     THREADS,
     UNWRITTEN,
@@ -89,7 +89,7 @@ def test_an_unsafe_alias_that_the_allocator_chooses_comes_with_its_smallest_grap
 
 @pytest.mark.parametrize("which", BOTH)
 def test_every_op_of_the_in_place_list_has_cases(which):
-    assert set(live(which).call(child_tasks.versions)["in_place"]) <= set(CASES)
+    assert set(live(which).call(versions)["in_place"]) <= set(CASES)
 
 
 def test_types_a_kernel_refuses_are_listed_with_its_words():
