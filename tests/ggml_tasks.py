@@ -23,7 +23,9 @@ from allocsim.systems.ggml.capture.scheduled_graph import scheduled_graph
 from allocsim.systems.ggml.capture_evidence import depart
 from allocsim.systems.ggml.faults.training_faults import opt_accumulates
 from allocsim.systems.ggml.k_audit.guarded_kernels import guard
-from allocsim.systems.ggml.lora_training.transformer import TINY, build, differentiate
+from allocsim.systems.ggml.lora_training.forward_lowering import build as build_forward
+from allocsim.systems.ggml.lora_training.plan_modes import descend, first_gradients
+from allocsim.systems.ggml.lora_training.transformer import HYPER, TINY, build, differentiate
 from allocsim.systems.ggml.random_graphs.graph_recipes import build as build_recipe
 from allocsim.systems.ggml.random_graphs.graph_recipes import fill, place
 from allocsim.systems.ggml.random_graphs.placed_graph import placed_graph, shares_bytes, surely_sound
@@ -38,6 +40,19 @@ def elements(library, recipe):
         fill(ws, built)
         ws.compute(built.graph)
         return {index: ws.get(built.tensors[index]) for index in recipe.outputs}
+
+
+def train_forward(library, rows, parameters, inputs, mode, *, steps=20, rate=0.01):
+    """Train an engine graph on ggml; return what `descend` does, and the gradients of the first step by parameter.
+
+    Gradients come from a graph of their own without optimizer steps, in which no gradient has a reader.
+    """
+    arrays = {**parameters, **inputs, HYPER: np.array([rate, 0], dtype=np.float32)}
+    with LibraryWorkspace(library) as ws:
+        gradients = first_gradients(build_forward(ws, rows), arrays, mode, planner="gallocr")
+    with LibraryWorkspace(library) as ws:
+        found = descend(build_forward(ws, rows, kind="train+sgd"), arrays, mode, steps=steps, planner="gallocr")
+        return {**found, "gradients": gradients}
 
 
 def stays(_library):

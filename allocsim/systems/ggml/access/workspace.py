@@ -166,6 +166,11 @@ class LibraryWorkspace:
         """
         self._succeeded(self.library.ggml_backend_graph_compute(self.backend, graph))
 
+    def compute_node(self, single: int, tensor: int) -> None:
+        """Run the kernel of one tensor in a graph that has one node; it becomes that node."""
+        ctypes.c_uint64.from_address(self.library.ggml_graph_nodes(single)).value = tensor
+        self.compute(single)
+
     def _succeeded(self, status: int) -> None:
         if status != STATUS_SUCCESS:
             raise EngineError(f"ggml {self.library.version} computed the graph with status {status}")

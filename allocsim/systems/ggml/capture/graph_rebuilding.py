@@ -66,9 +66,7 @@ class RebuiltGraph:
 
     def execute(self, place: int) -> None:
         """Run the kernel of one tensor."""
-        nodes = self.ws.library.ggml_graph_nodes(self.single)
-        ctypes.c_uint64.from_address(nodes).value = self.tensors[place]
-        self.ws.compute(self.single)
+        self.ws.compute_node(self.single, self.tensors[place])
 
 
 def number_of(reference: int | str, leafs: int) -> int:
@@ -159,7 +157,7 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
     if tensors:
         library.ggml_graph_add_node(single, tensors[-1])
     return RebuiltGraph(
-        ws=ws, rows=everything, tensors=tensors, arrays=[_elements(row, int(r["data"])) for row, r in zip(everything, records, strict=True)],
+        ws=ws, rows=everything, tensors=tensors, arrays=[elements_at(row, int(r["data"])) for row, r in zip(everything, records, strict=True)],
         sources=sources, leafs=len(rows["leafs"]), single=single,
     )  # fmt: skip
 
@@ -198,7 +196,10 @@ def _places(
     return places, end
 
 
-def _elements(row: Mapping[str, Any], address: int) -> NDArray[Any]:
+def elements_at(row: Mapping[str, Any], address: int) -> NDArray[Any]:
+    """Return the elements of a row's tensor as an array over the memory at an address, in numpy's
+    order of dimensions; bytes where numpy lacks the type.
+    """
     memory = np.ctypeslib.as_array((ctypes.c_uint8 * max(row["nbytes"], 1)).from_address(address))[: row["nbytes"]]
     if row["type"] not in ELEMENTS:
         return memory

@@ -10,27 +10,21 @@ Contract
   are reversed: the engine's last dimension is ggml's first. f32 and i32 only. Names are kept.
 * A kind that ggml does not have, or has in another form, is refused by name.
 
-What this module does not see: data (`train_forward` is given arrays) and plans.
+What this module does not see: data and plans.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.model import Role
-from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import Context, LibraryWorkspace
-from allocsim.systems.ggml.lora_training.plan_modes import descend, plan
-from allocsim.systems.ggml.lora_training.transformer import LibraryTransformer, differentiate, feed, upload
+from allocsim.systems.ggml.lora_training.transformer import HYPER, LibraryTransformer, step_of
 
 Arrays = Mapping[str, NDArray[Any]]
-
-HYPER: Final = "L-1.hp"
-"""What `differentiate` calls the tensor of learning rate and weight decay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,44 +141,7 @@ def build(ws: LibraryWorkspace, rows: Forward, *, kind: str = "train") -> Librar
     for index, row in enumerate(rows):
         if row.kind is not None:
             made[index] = _op(ctx, row, [made[source] for source in row.sources])
-    loss = made[-1]
-    for flag in ("loss", "output"):
-        ctx.flag(loss, flag)
-    graph = ctx.graph(loss, size=size, gradients=True)
-    count = ws.library.ggml_graph_n_nodes(graph)
-    model = LibraryTransformer(
-        workspace=ws, shape=None, graph=graph, forward_nodes=count, loss=loss, weights=weights, adapters=adapters, inputs=inputs,
-        contexts=(static, ctx),
-    )  # fmt: skip
-    if kind != "forward":
-        differentiate(model, steps=kind == "train+sgd")
-    return model
-
-
-def train_forward(
-    library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *, steps: int = 20, rate: float = 0.01,
-    planner: str = "gallocr",
-) -> dict[str, Any]:  # fmt: skip
-    """Task: train an engine graph on ggml.
-
-    As `allocsim.systems.ggml.lora_training.plan_modes.train`, and the gradients of the first step
-    by parameter.
-
-    Gradients come from a graph of their own without optimizer steps, in which no gradient has a
-    reader.
-    """
-    arrays = {**parameters, **inputs, HYPER: np.array([rate, 0], dtype=np.float32)}
-    with LibraryWorkspace(library) as ws:
-        model = build(ws, rows)
-        plan(model, mode, planner=planner)
-        upload(model, arrays)
-        feed(model, arrays)
-        model.run()
-        gradients = {name: ws.get(tensor) for name, tensor in model.gradients.items()}
-    with LibraryWorkspace(library) as ws:
-        return descend(build(ws, rows, kind="train+sgd"), arrays, mode, steps=steps, planner=planner) | {
-            "gradients": gradients
-        }
+    return step_of((static, ctx), made[-1], size=size, kind=kind, weights=weights, adapters=adapters, inputs=inputs)
 
 
 def _op(ctx: Context, row: ForwardTensor, sources: list[int]) -> int:

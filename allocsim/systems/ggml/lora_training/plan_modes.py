@@ -21,6 +21,7 @@ from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.lora_training.transformer import (
+    HYPER,
     LibraryTransformer,
     Shape,
     build,
@@ -74,7 +75,7 @@ def train(
 ) -> dict[str, Any]:
     """Train for `steps` steps; return nodes, buffer_size and the loss before each step."""
     arrays = initial(shape, seed)
-    arrays["L-1.hp"] = np.array([rate, 0], dtype=np.float32)
+    arrays[HYPER] = np.array([rate, 0], dtype=np.float32)
     with LibraryWorkspace(library) as ws:
         return descend(build(ws, shape, kind="train+sgd"), arrays, mode, steps=steps, planner=planner)
 
@@ -102,12 +103,18 @@ def gradients(
     """Return the gradient of every adapter at the initial weights, name -> array."""
     arrays = initial(shape, seed)
     with LibraryWorkspace(library) as ws:
-        model = build(ws, shape, kind="train")
-        plan(model, mode, planner=planner)
-        upload(model, arrays)
-        feed(model, arrays)
-        model.run()
-        return {name: ws.get(tensor) for name, tensor in model.gradients.items()}
+        return first_gradients(build(ws, shape, kind="train"), arrays, mode, planner=planner)
+
+
+def first_gradients(
+    model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, planner: str
+) -> dict[str, NDArray[Any]]:
+    """Plan a graph without optimizer steps and run it once; return the gradients by name."""
+    plan(model, mode, planner=planner)
+    upload(model, arrays)
+    feed(model, arrays)
+    model.run()
+    return {name: model.workspace.get(tensor) for name, tensor in model.gradients.items()}
 
 
 def transformer_rows(

@@ -15,7 +15,6 @@ What this module does not see: documents (`allocsim.systems.ggml.capture.graph_d
 verdicts.
 """
 
-import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +26,13 @@ from numpy.typing import NDArray
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.structs import records
-from allocsim.systems.ggml.access.workspace import ELEMENTS, LibraryWorkspace
-from allocsim.systems.ggml.capture.graph_rebuilding import UNEXECUTED
+from allocsim.systems.ggml.access.workspace import LibraryWorkspace
+from allocsim.systems.ggml.capture.graph_rebuilding import UNEXECUTED, elements_at
 from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.d_lockstep import Departure, NodeSide, lockstep
-from allocsim.systems.ggml.lora_training.forward_lowering import HYPER, Arrays, Forward, build
+from allocsim.systems.ggml.lora_training.forward_lowering import Arrays, Forward, build
 from allocsim.systems.ggml.lora_training.plan_modes import plan
-from allocsim.systems.ggml.lora_training.transformer import LibraryTransformer, feed, upload
+from allocsim.systems.ggml.lora_training.transformer import HYPER, LibraryTransformer, feed, upload
 
 KIND: Final = "train+sgd"
 Unsafe = tuple[str, int]
@@ -126,42 +125,32 @@ def pinned_donors(model: LibraryTransformer, deny: Iterable[Unsafe]) -> list[int
 
 
 class _Side:
-    """One of the two graphs, with a graph of one node for each node.
-
-    Elements are arrays over ggml's memory.
-    """
+    """One of the two graphs; elements are arrays over ggml's memory."""
 
     def __init__(self, model: LibraryTransformer) -> None:
         ws = model.workspace
         self.model, self.ws = model, ws
         self.nodes = model.nodes()
         self.table = records(self.nodes)
-        sources = list(dict.fromkeys(int(s) for row in self.table["src"] for s in row if s))
-        self.views = dict(zip(sources, (_elements(ws.library, row) for row in records(sources)), strict=True))
-        self.results = [_elements(ws.library, row) for row in self.table]
-        room = ws.library.ggml_graph_overhead_custom(1, False) * (len(self.nodes) + 1)
-        ctx = ws.context(tensors=1 + room // ws.library.ggml_tensor_overhead())
+        sources = dict.fromkeys(int(s) for row in self.table["src"] for s in row if s)
+        self.views = {source: _elements(ws.library, source) for source in sources}
+        self.results = [_elements(ws.library, node) for node in self.nodes]
+        self.single = ws.context(tensors=1, graph_size=1).graph(size=1)
+        ws.library.ggml_graph_add_node(self.single, self.nodes[0])
         self.ops = [ws.library.op_names[int(row["op"])] for row in self.table]
         self.skipped = [op in UNEXECUTED for op in self.ops]
-        self.single = [0 if skip else ctx.graph(size=1) for skip in self.skipped]
-        for node, graph in zip(self.nodes, self.single, strict=True):
-            if graph:
-                ws.library.ggml_graph_add_node(graph, node)
 
     def at(self, node: int) -> NodeSide:
         """Return one node of this side."""
         operands = [self.views.get(int(source)) for source in self.table["src"][node]]
-        return NodeSide(operands, self.results[node], partial(self.ws.compute, self.single[node]))
+        return NodeSide(operands, self.results[node], partial(self.ws.compute_node, self.single, self.nodes[node]))
 
 
-def _elements(library: Library, row: Any) -> NDArray[Any]:
-    """Return a tensor's elements as an array over ggml's memory, in numpy's order of dimensions."""
-    kind = bytes(library.ggml_type_name(int(row["type"]))).decode()
-    dtype = np.dtype(ELEMENTS[kind])
-    shape, strides = tuple(int(n) for n in row["ne"][::-1]), tuple(int(n) for n in row["nb"][::-1])
-    span = dtype.itemsize + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * span).from_address(int(row["data"])))
-    return np.ndarray(shape, dtype=dtype, buffer=memory, strides=strides)
+def _elements(library: Library, tensor: int) -> NDArray[Any]:
+    record = records([tensor])[0]
+    row = {column: record[column].tolist() for column in ("ne", "nb")}
+    row |= {"type": bytes(library.ggml_type_name(int(record["type"]))).decode(), "nbytes": library.ggml_nbytes(tensor)}
+    return elements_at(row, int(record["data"]))
 
 
 def _arrays(parameters: Arrays, inputs: Arrays, rate: float) -> dict[str, NDArray[Any]]:

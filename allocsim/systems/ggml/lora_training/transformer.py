@@ -49,7 +49,9 @@ class Shape:
 
 
 TINY: Final = Shape()
-SMOLLM2: Final = Shape(layers=30, hidden=576, ffn=1536, heads=9, kv_heads=3, head=64, vocab=49152, tokens=64, rank=8)
+
+HYPER: Final = "L-1.hp"
+"""What the tensor of learning rate and weight decay is called."""
 
 KINDS: Final = ("forward", "train", "train+sgd")
 """How much of a step the graph holds."""
@@ -60,9 +62,6 @@ class LibraryTransformer:
     """A built graph and the tensors a caller needs by name."""
 
     workspace: LibraryWorkspace
-    shape: Shape | None
-    """None for a graph that was not built from a shape
-    (`allocsim.systems.ggml.lora_training.forward_lowering`)."""
     graph: int
     forward_nodes: int
     loss: int
@@ -95,14 +94,16 @@ def build(ws: LibraryWorkspace, shape: Shape, *, kind: str = "train") -> Library
     """Build the graph of one step, unplanned; `kind` is one of `KINDS`."""
     if kind not in KINDS:
         raise UnknownNameError("kind of graph", kind, KINDS)
-    library = ws.library
-    training = kind != "forward"
     size = 256 * (shape.layers + 1)
     static = ws.context(tensors=16 * (shape.layers + 1))
     compute = ws.context(tensors=2 * size, graph_size=size, gradients=True)
-    weights, adapters = dict(_weights(static, shape)), dict(_adapters(static, shape))
+    sizes = dict(_sizes(shape))
+    weights = {name: static.tensor("f32", *ne, name=name) for name, ne in sizes.items() if not _is_adapter(name)}
+    adapters = {
+        name: static.tensor("f32", *ne, name=name, flag="param") for name, ne in sizes.items() if _is_adapter(name)
+    }
     if kind == "train+sgd":
-        weights["L-1.hp"] = static.tensor("f32", 2, name="L-1.hp")
+        weights[HYPER] = static.tensor("f32", 2, name=HYPER)
     ws.apart(static)
     inputs = {
         "tok": compute.tensor("i32", shape.tokens, name="tok", flag="input"),
@@ -111,14 +112,26 @@ def build(ws: LibraryWorkspace, shape: Shape, *, kind: str = "train") -> Library
         "labels": compute.tensor("f32", shape.vocab, shape.tokens, name="labels", flag="input"),
     }
     loss = _loss(compute, shape, {**weights, **adapters, **inputs})
+    return step_of((static, compute), loss, size=size, kind=kind, weights=weights, adapters=adapters, inputs=inputs)
+
+
+def step_of(
+    contexts: tuple[Context, Context], loss: int, *, size: int, kind: str,
+    weights: dict[str, int], adapters: dict[str, int], inputs: dict[str, int],
+) -> LibraryTransformer:  # fmt: skip
+    """Return the graph of a step that ends in this loss; `kind` is one of `KINDS`, the other
+    arguments are as in `LibraryTransformer`.
+    """
+    ctx = contexts[1]
     for flag in ("loss", "output"):
-        compute.flag(loss, flag)
-    graph = compute.graph(loss, size=size, gradients=True)
+        ctx.flag(loss, flag)
+    graph = ctx.graph(loss, size=size, gradients=True)
+    count = ctx.workspace.library.ggml_graph_n_nodes(graph)
     model = LibraryTransformer(
-        workspace=ws, shape=shape, graph=graph, forward_nodes=library.ggml_graph_n_nodes(graph), loss=loss,
-        weights=weights, adapters=adapters, inputs=inputs, contexts=(static, compute),
+        workspace=ctx.workspace, graph=graph, forward_nodes=count, loss=loss, contexts=contexts,
+        weights=weights, adapters=adapters, inputs=inputs,
     )  # fmt: skip
-    if training:
+    if kind != "forward":
         differentiate(model, steps=kind == "train+sgd")
     return model
 
@@ -134,7 +147,7 @@ def differentiate(model: LibraryTransformer, *, steps: bool = False) -> None:
     model.gradients = {name: ws.library.ggml_graph_get_grad(graph, tensor) for name, tensor in model.adapters.items()}
     if steps:
         for name, tensor in model.adapters.items():
-            step = compute.op("opt_step_sgd", tensor, model.gradients[name], model.weights["L-1.hp"])
+            step = compute.op("opt_step_sgd", tensor, model.gradients[name], model.weights[HYPER])
             ws.library.ggml_build_forward_expand(graph, step)
 
 
@@ -209,18 +222,6 @@ def _sizes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 def _is_adapter(name: str) -> bool:
     return name.rpartition(".")[2] in ("Aq", "Bq", "Av", "Bv")
-
-
-def _weights(ctx: Context, shape: Shape) -> Iterator[tuple[str, int]]:
-    for name, ne in _sizes(shape):
-        if not _is_adapter(name):
-            yield name, ctx.tensor("f32", *ne, name=name)
-
-
-def _adapters(ctx: Context, shape: Shape) -> Iterator[tuple[str, int]]:
-    for name, ne in _sizes(shape):
-        if _is_adapter(name):
-            yield name, ctx.tensor("f32", *ne, name=name, flag="param")
 
 
 def _loss(ctx: Context, shape: Shape, t: dict[str, int]) -> int:

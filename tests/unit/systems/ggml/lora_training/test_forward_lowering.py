@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from ggml_live import BOTH, live
+from ggml_tasks import train_forward
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.probe import checked
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rows import walk
-from allocsim.systems.ggml.lora_training.forward_lowering import build, forward, train_forward
+from allocsim.systems.ggml.lora_training.forward_lowering import build, forward
 from allocsim.systems.ggml.lora_training.plan_modes import transformer_rows
 from allocsim.systems.ggml.lora_training.transformer import TINY
 from engine.graph import Graph
