@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.systems.ggml.access.library import Library
+from allocsim.systems.ggml.access.workspace import ELEMENTS
 from allocsim.systems.ggml.capture.graph_rebuilding import RebuiltGraph
 from allocsim.systems.ggml.ggml_dump import NONE
 
@@ -105,8 +106,6 @@ def draw(graph: RebuiltGraph, place: int, readers: list[Reader], seed: int) -> N
 
 def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
     """Return root -> its readers, also those through views of it."""
-    owner: dict[int, int] = {tensor: place for place, tensor in enumerate(graph.tensors)}
-    root = [owner[int(view)] if view else place for place, view in enumerate(_view_sources(graph))]
     found: dict[int, list[Reader]] = {}
     for place, sources in enumerate(graph.sources):
         rows: list[Row | None] = [None if source is None else graph.rows[source] for source in sources]
@@ -114,14 +113,8 @@ def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
             if source is not None:
                 key = graph.rows[place]["op"], slot
                 bound = ROWS_BELOW[key](rows, graph.rows[place]) if key in ROWS_BELOW else 1
-                found.setdefault(root[source], []).append((*key, bound))
+                found.setdefault(graph.roots[source], []).append((*key, bound))
     return found
-
-
-def _view_sources(graph: RebuiltGraph) -> list[int]:
-    leafs = graph.leafs
-    names = [row["view_src"] for row in graph.rows]
-    return [0 if n is None else graph.tensors[int(n[1:]) if isinstance(n, str) else leafs + n] for n in names]
 
 
 def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Generator) -> NDArray[Any]:
@@ -149,10 +142,10 @@ def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
     bytes; whole numbers as they are.
     """
     if kind in {"i32", "i64"}:
-        return np.ascontiguousarray(numbers, dtype=kind.replace("i", "int"))
+        return np.ascontiguousarray(numbers, dtype=ELEMENTS[kind])
     numbers = np.ascontiguousarray(numbers, dtype=np.float32)
     if kind in {"f32", "f16", "f64"}:
-        return numbers.astype({"f32": np.float32, "f16": np.float16, "f64": np.float64}[kind])
+        return numbers.astype(ELEMENTS[kind])
     if kind == "bf16":
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)
     number = library.type_number(kind)
@@ -163,15 +156,9 @@ def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
         )
     weights = np.ones(numbers.shape[-1], dtype=np.float32)
     out = np.zeros(numbers.size // block * size, dtype=np.uint8)
-    flat = np.ascontiguousarray(numbers)
+    rows = numbers.size // numbers.shape[-1]
     library.ggml_quantize_chunk(
-        number,
-        flat.ctypes.data,
-        out.ctypes.data,
-        0,
-        numbers.size // numbers.shape[-1],
-        numbers.shape[-1],
-        weights.ctypes.data,
+        number, numbers.ctypes.data, out.ctypes.data, 0, rows, numbers.shape[-1], weights.ctypes.data
     )
     return out
 

@@ -60,6 +60,8 @@ class RebuiltGraph:
     """
     sources: list[list[int | None]]
     """For each tensor, the places of its sources by slot."""
+    roots: list[int]
+    """For each tensor, the place of the one that owns its memory."""
     leafs: int
     single: int
     """A graph with room for one node; see `execute`."""
@@ -158,7 +160,7 @@ def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> Reb
         library.ggml_graph_add_node(single, tensors[-1])
     return RebuiltGraph(
         ws=ws, rows=everything, tensors=tensors, arrays=[elements_at(row, int(r["data"])) for row, r in zip(everything, records, strict=True)],
-        sources=sources, leafs=len(rows["leafs"]), single=single,
+        sources=sources, roots=roots, leafs=len(rows["leafs"]), single=single,
     )  # fmt: skip
 
 

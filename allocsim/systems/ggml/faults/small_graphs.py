@@ -45,12 +45,12 @@ class _Small:
         for tensor in tensors:
             self.library.ggml_build_forward_expand(self.graph, tensor)
 
-    def compute(self, x: float) -> None:
+    def ran(self, x: float, read: int, planner: int = 0) -> tuple[float, Rows]:
+        """Plan and run the graph; return the first number of a tensor, and the rows."""
+        self.ws.allocate(planner or self.ws.planner(), self.graph)
         self.ws.put(self.x, np.full(N, x, dtype=np.float32))
         self.ws.compute(self.graph)
-
-    def read(self, tensor: int) -> float:
-        return float(self.ws.get(tensor).ravel()[0])
+        return float(self.ws.get(read).ravel()[0]), walk(self.library, self.graph)
 
 
 def stale_plan(library: Library) -> FaultObservation:
@@ -74,16 +74,10 @@ def stale_plan(library: Library) -> FaultObservation:
         ws.allocate(planner, first.graph)
         first_rows = walk(library, first.graph)
         second, result = rewired(ws, last="n0")
-        ws.allocate(planner, second.graph)
-        second.compute(3.0)
-        found, rows = second.read(result), walk(library, second.graph)
+        found, rows = second.ran(3.0, result, planner)
         fresh, result = rewired(ws, last="n0")
-        ws.allocate(ws.planner(), fresh.graph)
-        fresh.compute(3.0)
-        right = walk(library, fresh.graph)
-        return FaultObservation(
-            found=found, wanted=fresh.read(result), rows={PLANNED: first_rows, RUN: rows, RIGHT: right}
-        )
+        wanted, right = fresh.ran(3.0, result)
+        return FaultObservation(found=found, wanted=wanted, rows={PLANNED: first_rows, RUN: rows, RIGHT: right})
 
 
 def late_output(library: Library) -> FaultObservation:
@@ -100,15 +94,11 @@ def late_output(library: Library) -> FaultObservation:
         planner = ws.planner()
         library.ggml_gallocr_reserve(planner, g.graph)
         ws.pin([a])
-        ws.allocate(planner, g.graph)
-        g.compute(1.0)
-        found, rows = g.read(a), walk(library, g.graph)
+        found, rows = g.ran(1.0, a, planner)
         told, a = doubled(ws)
         ws.pin([a])
-        ws.allocate(ws.planner(), told.graph)
-        told.compute(1.0)
-        right = walk(library, told.graph)
-        return FaultObservation(found=found, wanted=told.read(a), rows={RUN: rows, RIGHT: right}, untold=("a",))
+        wanted, right = told.ran(1.0, a)
+        return FaultObservation(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right}, untold=("a",))
 
 
 def none_view(library: Library) -> FaultObservation:
@@ -117,7 +107,7 @@ def none_view(library: Library) -> FaultObservation:
     The root is freed under another view.
     """
 
-    def viewed(ws: LibraryWorkspace, *, counted: bool) -> tuple[_Small, int]:
+    def viewed(ws: LibraryWorkspace, *, counted: bool) -> tuple[float, Rows]:
         g = _Small(ws)
         root = g.op("cont", g.x, name="root")
         view = g.op("view_1d", root, N, 0, name="view")
@@ -126,19 +116,11 @@ def none_view(library: Library) -> FaultObservation:
         other = g.op("scale", g.op("cont", g.x, name="other"), 10.0, name="10 other")
         late = g.op("add", view, other, name="late")
         g.expand(view, early, other, late)
-        return g, late
+        return g.ran(3.0, late)
 
     with LibraryWorkspace(library) as ws:
-        g, late = viewed(ws, counted=False)
-        ws.allocate(ws.planner(), g.graph)
-        g.compute(3.0)
-        found, rows = g.read(late), walk(library, g.graph)
-        right, late = viewed(ws, counted=True)
-        ws.allocate(ws.planner(), right.graph)
-        right.compute(3.0)
-        return FaultObservation(
-            found=found, wanted=right.read(late), rows={RUN: rows, RIGHT: walk(library, right.graph)}
-        )
+        (found, rows), (wanted, right) = viewed(ws, counted=False), viewed(ws, counted=True)
+        return FaultObservation(found=found, wanted=wanted, rows={RUN: rows, RIGHT: right})
 
 
 def output_on_view(library: Library) -> FaultObservation:
@@ -155,9 +137,7 @@ def output_on_view(library: Library) -> FaultObservation:
         flag(g, a, view)
         d = g.op("scale", g.op("dup", g.x, name="x again"), 100.0, name="d")
         g.expand(g.op("add", b, d, name="e"))
-        ws.allocate(ws.planner(), g.graph)
-        g.compute(3.0)
-        return g.read(view), walk(library, g.graph)
+        return g.ran(3.0, view)
 
     with LibraryWorkspace(library) as ws:
         found, rows = viewed(ws, lambda _, __, view: flag_alone(view, FLAGS["output"]))
