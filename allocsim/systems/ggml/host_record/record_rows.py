@@ -13,14 +13,14 @@ O(tensors) for each new graph. What this module does not see: the order of runs.
 
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from allocsim.errors import DocumentError
-from allocsim.model import GIVEN_BACK, HOST_READ, HOST_WRITE, Arena, Document, Plan, Program
-from allocsim.programs.builder import ProgramBuilder
+from allocsim.model import GIVEN_BACK, HOST_READ, HOST_WRITE, Arena, Document
+from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.systems.ggml import dump_document
 from allocsim.systems.ggml.ggml_dump import COMPUTE, NONE, SPLIT_COPY
 from allocsim.systems.ggml.host_record.record_log import (
@@ -93,7 +93,10 @@ class SessionPrograms:
     def end(self, memory: RecordedBuffer) -> Document:
         """Return the program in which a buffer is freed, and its bytes are overwritten."""
         if memory not in self.parts:
-            self.parts[memory] = _given_back(memory, self.memories.index(memory), self.arenas())
+            arena, arenas = self.memories.index(memory), self.arenas()
+            title = f"buffer {arenas[arena].name}"
+            laid = title, arena, 0, memory.size
+            self.parts[memory] = _overwritten(laid, GIVEN_BACK, f"{title} given back", arenas)
         return self.parts[memory]
 
     def upload(self, touch: Touch) -> Document:
@@ -114,14 +117,10 @@ class SessionPrograms:
         return self.parts[key]
 
     def arenas(self) -> tuple[Arena, ...]:
-        """Return an arena for each buffer."""
-        return tuple(
-            Arena(name=name, alignment=m.alignment) for name, m in zip(self.titles(), self.memories, strict=True)
-        )
-
-    def titles(self) -> list[str]:
-        """Return the names of the buffers, all different."""
-        return [m.name if len(self.memories) == 1 else f"{m.name} {k}" for k, m in enumerate(self.memories)]
+        """Return an arena for each buffer, with names that all differ."""
+        alone = len(self.memories) == 1
+        names = (m.name if alone else f"{m.name} {k}" for k, m in enumerate(self.memories))
+        return tuple(Arena(name=name, alignment=m.alignment) for name, m in zip(names, self.memories, strict=True))
 
     def name(self, tensor: PlacedTensor) -> str:
         """Return the unique name of a tensor in memory of its own; the memory decides it."""
@@ -223,12 +222,7 @@ def _unmade(results: Sequence[PlacedTensor]) -> Document:
     for one, nbytes in zip(results, sizes, strict=True):
         value = builder.value(one.told.name, builder.buffer(one.told.name, nbytes), "u8", (nbytes,))
         builder.op(HOST_READ, (value,), (), name=f"{one.told.name} asked for")
-    return _planned(builder.build(), 0, [sum(sizes[:place]) for place in range(len(sizes))], sizes)
-
-
-def _given_back(memory: RecordedBuffer, arena: int, arenas: tuple[Arena, ...]) -> Document:
-    title = f"buffer {arenas[arena].name}"
-    return _overwritten((title, arena, 0, memory.size), GIVEN_BACK, f"{title} given back", arenas)
+    return Document.of(plan_of(builder.build(), [*accumulate(sizes, initial=0)][:-1], source="the host"))
 
 
 def _overwritten(bytes_of: NamedBytes, kind: str, name: str, arenas: tuple[Arena, ...]) -> Document:
@@ -237,19 +231,4 @@ def _overwritten(bytes_of: NamedBytes, kind: str, name: str, arenas: tuple[Arena
     builder = ProgramBuilder(name, arenas=arenas)
     buffer = builder.buffer(title, nbytes, arena=arena)
     builder.op(kind, (), (builder.value(title, buffer, "u8", (nbytes,)),), name=name)
-    return _planned(builder.build(), arena, [offset], [nbytes])
-
-
-def _planned(program: Program, arena: int, offset: Sequence[int], nbytes: Sequence[int]) -> Document:
-    return Document(
-        programs=(program,),
-        plans=(
-            Plan(
-                program=program,
-                source="the host",
-                arena=np.full(len(nbytes), arena, dtype=np.int32),
-                offset=np.array(offset, dtype=np.int64),
-                nbytes=np.array(nbytes, dtype=np.int64),
-            ),
-        ),
-    )
+    return Document.of(plan_of(builder.build(), [offset], source="the host"))
