@@ -131,13 +131,11 @@ class Sanitized:
 
     def image(self, value: int) -> bytes:
         """Return the bytes of a value as they lie in memory, lowest address first."""
-        start = self._facts.origin[self._facts.owner[value]]
-        return b"".join(self._pool[start + low : start + high].tobytes() for low, high in self._facts.runs[value])
+        return b"".join(self._pool[low:high].tobytes() for low, high in self._facts.places[value])
 
     def places(self, value: int) -> tuple[Range, ...]:
         """Return where in memory the bytes of a value lie."""
-        start = self._facts.origin[self._facts.owner[value]]
-        return tuple((start + low, start + high) for low, high in self._facts.runs[value])
+        return tuple(self._facts.places[value])
 
     def undeclared(self, step: int, value: int, places: Sequence[Range]) -> None:
         """Report that a result of the op at `step`, which has just run and has not been left,

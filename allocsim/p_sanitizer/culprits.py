@@ -69,14 +69,10 @@ class Blame:
             i
             for i in self._found
             if i.suspects is None
-            or not any(
-                (b, a) == (i.buffer, i.arena) and i.suspects[0] <= op < i.suspects[1]
-                for b, a, op in pinned
-                if op is not None
-            )
+            or not any((b, a) == (i.buffer, i.arena) and op in range(*i.suspects) for b, a, op in pinned)
         ]
         order = {kind: place for place, kind in enumerate(KINDS)}
-        return tuple(sorted(kept, key=lambda i: (i.run, _step(i), order[i.kind])))
+        return tuple(sorted(kept, key=lambda i: (i.run, i.step, order[i.kind])))
 
     def begin(
         self,
@@ -92,14 +88,8 @@ class Blame:
 
         `run_of` says of each write of the entry which run made it.
         """
-        self._run, self._skip, self._entry, self._run_of, self._trace, self._tracer = (
-            run,
-            skip,
-            entry,
-            run_of,
-            trace,
-            tracer,
-        )
+        self._run, self._skip, self._entry = run, skip, entry
+        self._run_of, self._trace, self._tracer = run_of, trace, tracer
         self._hurt.clear()
         self._tainted = {b for b in self._tainted if self._facts.persistent[b] or b in self._facts.carried}
 
@@ -152,13 +142,8 @@ class Blame:
         """Tell that a result of op `step`, which has just run, depends on dead bytes of some ranges
         of the pool: bytes of its own that it left, or bytes that it read.
         """
-        facts = self._facts
         planned = self._tracer().trace(stop=step).planned
-        own = [
-            (facts.origin[facts.owner[v]] + a, facts.origin[facts.owner[v]] + b)
-            for v in facts.results[step]
-            for a, b in facts.runs[v]
-        ]
+        own = [place for result in self._facts.results[step] for place in self._facts.places[result]]
         met = [(max(a, low), min(b, high)) for low, high in places for a, b in own if max(a, low) < min(b, high)]
         left = [span for a, b in met for span in self._waiting(a, b)]
         if left:
@@ -406,8 +391,3 @@ def _ranges(mask: NDArray[np.bool_], at: int) -> list[Range]:
 
 def _outside(ranges: list[Range], hurt: list[tuple[int, int, int]]) -> list[Range]:
     return [(low, high) for low, high in ranges if not any(a < high and low < b for a, b, _ in hurt)]
-
-
-def _step(incident: Incident) -> int:
-    """Return where an incident stands in its run: at its op, or at the first of its suspects."""
-    return incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else -1

@@ -10,6 +10,7 @@ What this module does not see: what tags and keys mean, and the memory itself.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
 Piece = tuple[int, int, int, int]
 
@@ -79,3 +80,14 @@ class Pieces:
     def rows(self) -> list[Piece]:
         """Return all pieces."""
         return list(zip(self.starts, [*self.starts[1:], self.size], self.tags, self.keys, strict=True))
+
+
+def union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in order and apart: those that touch are one."""
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if out and low <= out[-1][1]:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return out

@@ -72,3 +72,8 @@ class Incident:
     during: int | None = None
     """The op that ran, where a thread did it that `op` had left behind."""
     message: str = ""
+
+    @property
+    def step(self) -> int:
+        """Where it stands in its run: at its op, or at the first of its suspects; -1 at neither."""
+        return self.op if self.op is not None else self.suspects[0] if self.suspects else -1

@@ -33,7 +33,7 @@ from allocsim.p_sanitizer.culprits import Blame
 from allocsim.p_sanitizer.following import Following, first_entry, following
 from allocsim.p_sanitizer.incidents import Incident
 from allocsim.p_sanitizer.pools import TrackedBlock
-from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts
+from allocsim.p_sanitizer.program_facts import Facts
 from allocsim.p_sanitizer.row_actions import HASH, SAME, SNAP, Bytes, Plain, RowExecutor, Rows
 from allocsim.p_sanitizer.run_script import RunStart, Trace
 from allocsim.p_sanitizer.trace import RunTracer
@@ -210,11 +210,9 @@ class Monitor:
         """Tell of every byte that changed while an op ran and is none of its results."""
         if self._shadow is None:
             return
-        base, facts = self._facts.origin, self._facts
-        for value in facts.results[step]:
-            start = base[facts.owner[value]]
-            for low, high in facts.runs[value] if start != ELSEWHERE else ():
-                self._shadow[start + low : start + high] = self._pool[start + low : start + high]
+        for value in self._facts.results[step]:
+            for low, high in self._facts.places[value]:
+                self._shadow[low:high] = self._pool[low:high]
         whole = len(self._pool) // 8 * 8
         if not np.array_equal(
             self._shadow[:whole].view(np.int64), self._pool[:whole].view(np.int64)

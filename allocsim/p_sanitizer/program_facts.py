@@ -126,15 +126,23 @@ class Facts:
         return found
 
     @cached_property
+    def places(self) -> list[list[Range]]:
+        """Where in the pool each value lies: its byte runs, in order; none of what is elsewhere."""
+        starts = [self.origin[buffer] for buffer in self.owner]
+        return [
+            [] if start == ELSEWHERE else [(start + low, start + high) for low, high in runs]
+            for start, runs in zip(starts, self.runs, strict=True)
+        ]
+
+    @cached_property
     def declared(self) -> list[list[tuple[int, int, bool]]]:
         """For each op the ranges of the pool that it reads, and writes (True)."""
         return [
             [
-                (self.origin[self.owner[value]] + low, self.origin[self.owner[value]] + high, written)
+                (low, high, written)
                 for values, written in ((reads, False), (writes, True))
                 for value in values
-                if self.origin[self.owner[value]] != ELSEWHERE
-                for low, high in self.runs[value]
+                for low, high in self.places[value]
             ]
             for reads, writes in zip(self.operands, self.results, strict=True)
         ]
@@ -248,11 +256,6 @@ class Facts:
         return self.origin[buffer] == ELSEWHERE or any(
             self.persistent[other] or other in self.carried for other in self.together[buffer]
         )
-
-    def layer(self, step: int) -> str:
-        """Return ` in layer 3` where the program says so (`meta.layer`), for people only."""
-        layer = self.program.ops.meta.get(step, {}).get("layer")
-        return "" if layer is None else f" in layer {layer}"
 
 
 def needs_pool(program: Program) -> list[bool]:

@@ -28,6 +28,7 @@ What this module does not see: why a row stands where it stands.
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -103,7 +104,8 @@ class Plain:
         self._rows: list[tuple[int, int, int, int]] = []
         self._bad: list[int] = []
         self._actions: tuple[Callable[[int, int, int], bool], ...] = (
-            self._hash, self._hash4, self._hash8, self._hash_awaited, self._verify, self._fill, self._expect, self._snap, self._same,
+            self._hash, partial(self._hash_floats, size=4), partial(self._hash_floats, size=8), self._hash_awaited,
+            self._verify, self._fill, self._expect, self._snap, self._same,
         )  # fmt: skip
 
     def load(self, rows: Rows, *, hashes: int, snaps: int) -> None:
@@ -150,13 +152,9 @@ class Plain:
         self._hashes[key] = zlib.crc32(self._view[at : at + nbytes])
         return True
 
-    def _hash4(self, at: int, nbytes: int, key: int) -> bool:
+    def _hash_floats(self, at: int, nbytes: int, key: int, *, size: int) -> bool:
         self._hash(at, nbytes, key)
-        return not (at % 4 == 0 == nbytes % 4 and poison.found(self._pool[at : at + nbytes].view(np.float32)))
-
-    def _hash8(self, at: int, nbytes: int, key: int) -> bool:
-        self._hash(at, nbytes, key)
-        return not (at % 8 == 0 == nbytes % 8 and poison.found(self._pool[at : at + nbytes].view(np.float64)))
+        return not (at % size == 0 == nbytes % size and poison.found(self._pool[at : at + nbytes].view(f"f{size}")))
 
     def _hash_awaited(self, at: int, nbytes: int, key: int) -> bool:
         self._hash(at, nbytes, key)

@@ -38,7 +38,7 @@ from itertools import pairwise
 from typing import Final
 
 from allocsim.p_sanitizer import poison
-from allocsim.p_sanitizer.held_ranges import Piece, Pieces
+from allocsim.p_sanitizer.held_ranges import Piece, Pieces, union
 from allocsim.p_sanitizer.program_facts import ELSEWHERE, Facts, Range
 from allocsim.p_sanitizer.row_actions import EXPECT, FILL, HASH, HASH4, HASH8, HASHA, SAME, SNAP, VERIFY
 from allocsim.p_sanitizer.run_script import NEVER, ZONE, RunStart, Trace, WatchedBytes, Wrong, free_since, gone
@@ -114,8 +114,8 @@ class RunTracer:
         results = self._moved(step)
         if not results:
             return
-        written = _union(place for value in results for place in self._places(value))
-        self._prepare(written, _union(place for value in facts.operands[step] for place in self._places(value)))
+        written = self._union(results)
+        self._prepare(written, self._union(facts.operands[step]))
         for value in results:
             self._write_apart(value)
         for low, high, value in self._bands(results, written):
@@ -129,9 +129,9 @@ class RunTracer:
         self._compare_bands()
         released = facts.released.get(step, ())
         results = self._moved(step)
-        written = _union(place for value in results for place in self._places(value))
+        written = self._union(results)
         for value in results:
-            for low, high in self._places(value):
+            for low, high in facts.places[value]:
                 self._planned.put(low, high, value, rest=self._rest(low, high))
         for low, high in written:
             for a, b, value, _ in self._planned.meeting(low, high):
@@ -210,7 +210,7 @@ class RunTracer:
                     )
         for kind, places in wrong.items():
             if places:
-                ranges = _merged((low, high) for low, high, _, _ in places)
+                ranges = tuple(union((low, high) for low, high, _, _ in places))
                 record = Wrong(kind=kind, step=step, value=value, bytes=ranges, found=places[0][2], wanted=places[0][3])
                 self._out.wrong.setdefault(step, []).append(record)
 
@@ -220,10 +220,6 @@ class RunTracer:
         return writer is not None and self._root[writer] != self._root[value]
 
     # --- writes and releases
-
-    def _places(self, value: int) -> list[Range]:
-        base = self._facts.origin[self._facts.owner[value]]
-        return [] if base == ELSEWHERE else [(base + low, base + high) for low, high in self._facts.runs[value]]
 
     def _prepare(self, written: list[Range], read: list[Range]) -> None:
         """Verify what will be written over, poison what of it is not read, and remember what is
@@ -246,6 +242,10 @@ class RunTracer:
             for a, b in cut:
                 for first, stop in _without(a, b, read):
                     self._row(FILL, first, stop - first, poison.AWAITED, tag=tag)
+
+    def _union(self, values: Iterable[int]) -> list[Range]:
+        """Return where values lie in the pool, together."""
+        return union(place for value in values for place in self._facts.places[value])
 
     def _rest(self, low: int, high: int) -> tuple[int, int]:
         """Return the keys that pieces reaching beyond `[low, high)` keep."""
@@ -282,7 +282,7 @@ class RunTracer:
         """Return (low, high, result) of the bytes round the results that nobody may write."""
         found: list[tuple[int, int, int]] = []
         for value in results:
-            places = self._places(value)
+            places = self._facts.places[value]
             if not places:
                 continue
             low, high = places[0][0], places[-1][1]
@@ -329,20 +329,6 @@ class RunTracer:
     ) -> None:
         self._out.rows.append((action, at, nbytes, key))
         self._out.guards.append((self._phase, tag, since, value))
-
-
-def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    out: list[Range] = []
-    for low, high in ranges:
-        if out and low <= out[-1][1]:
-            out[-1] = (out[-1][0], max(high, out[-1][1]))
-        else:
-            out.append((low, high))
-    return tuple(out)
-
-
-def _union(ranges: Iterable[Range]) -> list[Range]:
-    return list(_merged(sorted(ranges)))
 
 
 def _near(low: int, high: int, sorted_ranges: list[Range]) -> list[Range]:

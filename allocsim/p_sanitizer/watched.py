@@ -40,6 +40,7 @@ from allocsim.errors import ModelError
 from allocsim.model import VIEW, Op, Plan, Program
 from allocsim.p_sanitizer import poison
 from allocsim.p_sanitizer.arena import Pages, Sanitized, sanitized
+from allocsim.p_sanitizer.held_ranges import union
 from allocsim.p_sanitizer.incident_words import crash, op_words, told
 from allocsim.p_sanitizer.incidents import WRITES, Incident
 from allocsim.p_sanitizer.kernel_child import KernelChild, in_child
@@ -167,7 +168,7 @@ def _merged(known: tuple[Incident, ...], told: "_Told") -> tuple[Incident, ...]:
     ]
     late = {(i.run, i.during) for i in more}
     known = tuple(i for i in known if i.witness or i.kind not in WRITES or (i.run, i.op) not in late)
-    return tuple(sorted((*known, *more), key=lambda i: (i.run, _at(i))))
+    return tuple(sorted((*known, *more), key=lambda i: (i.run, i.step)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,11 +286,7 @@ def _compared(session: _Session, first: _Told) -> Watched:
         found += _located(session, first, key, suspects[key]) if number < LOCATED else [_bare(program, key)]
     for form, second in faults.values():
         found += _fault(session, again, form, second)
-    return Watched(program=program, incidents=tuple(sorted(found, key=lambda i: (i.run, _at(i)))), unsettled=unsettled)
-
-
-def _at(incident: Incident) -> int:
-    return incident.op if incident.op is not None else incident.suspects[0] if incident.suspects else -1
+    return Watched(program=program, incidents=tuple(sorted(found, key=lambda i: (i.run, i.step))), unsettled=unsettled)
 
 
 def _unexplained(program: Program, first: _Told, second: _Told) -> tuple[list[Key], bool]:
@@ -369,13 +366,7 @@ def _own(arena: Sanitized, step: int) -> list[Range]:
     """Return where in memory the results of an op lie, in order and apart; one stretch for all if
     they are many.
     """
-    spans = sorted(span for value in arena.program.ops[step].results for span in arena.places(value))
-    merged: list[Range] = []
-    for low, high in spans:
-        if merged and low <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
+    merged = union(span for value in arena.program.ops[step].results for span in arena.places(value))
     return merged if len(merged) <= PARTS else [(merged[0][0], merged[-1][1])]
 
 
