@@ -64,8 +64,6 @@ DEFAULT_LIMIT = 10_000
 LISTED: Final = re.compile(r"  (?:  |> )[ \d]*")
 """Where a line of a story begins that stands in columns: an op with its number, or what it did."""
 
-OptionalFile = Annotated[Path | None, typer.Option(metavar="FILE")]
-
 Plain = Annotated[bool, typer.Option("--plain", help="Judge by the plain judge alone: interval by interval, slower.")]
 Strict = Annotated[bool, typer.Option("--strict", help="An alias that nobody vouches for is a violation.")]
 Kinds = Annotated[

@@ -29,7 +29,7 @@ What this module does not see: how programs are made and judged.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -124,24 +124,24 @@ def fuzz(
         if folder is not None:
             with working_in(folder):  # refused before long work
                 pass
+    given = {
+        "--bulk": bulk,
+        "--training": training,
+        "--exhaustive": exhaustive is not None,
+        "--execute": execute,
+        "--corpus": corpus is not None,
+        "--scheduler": scheduler is not None,
+        "--coverage": coverage,
+        "--timeout": timeout is not None,
+        "--memory": memory is not None,
+        "--guarantee": guarantee is not None,
+        "--without": without is not None,
+        "--strict": strict,
+        "--ggml": ggml is not None,
+        "--jobs": jobs > 1,
+    }
     if online:
-        _refuse(
-            "an online allocator",
-            {
-                "--bulk": bulk,
-                "--training": training,
-                "--exhaustive": exhaustive is not None,
-                "--execute": execute,
-                "--corpus": corpus is not None,
-                "--scheduler": scheduler is not None,
-                "--coverage": coverage,
-                "--memory": memory is not None,
-                "--without": without is not None,
-                "--strict": strict,
-                "--ggml": ggml is not None,
-                "--jobs": jobs > 1,
-            },
-        )
+        _refuse("an online allocator", given, but=("--timeout", "--guarantee"))
         from allocsim.cli.fuzz_online import fuzz_online  # not for --help
 
         return fuzz_online(
@@ -156,22 +156,7 @@ def fuzz(
             as_json=as_json,
         )
     if target == LIVE:
-        _refuse(
-            "the target ggml",
-            {
-                "--bulk": bulk,
-                "--training": training,
-                "--exhaustive": exhaustive is not None,
-                "--execute": execute,
-                "--scheduler": scheduler is not None,
-                "--coverage": coverage,
-                "--timeout": timeout is not None,
-                "--memory": memory is not None,
-                "--guarantee": guarantee is not None,
-                "--without": without is not None,
-                "--strict": strict,
-            },
-        )
+        _refuse("the target ggml", given, but=("--corpus", "--ggml", "--jobs"))
         status: int = service("fuzz_library")(
             library=ggml or "after",
             examples=examples,
@@ -227,9 +212,9 @@ def _known(target: str) -> None:
         raise UnknownNameError("target", target, meant(name) or {LIVE, *known})
 
 
-def _refuse(what: str, options: Mapping[str, bool]) -> None:
-    """Refuse the options that are given."""
-    given = [name for name, is_given in options.items() if is_given]
+def _refuse(what: str, options: Mapping[str, bool], *, but: Collection[str]) -> None:
+    """Refuse the options that are given, but those that are for this as well."""
+    given = [name for name, is_given in options.items() if is_given and name not in but]
     if given:
         raise AllocsimError(f"{', '.join(given)}: not for {what}")
 

@@ -51,8 +51,6 @@ from allocsim.systems.iree.iree_text import (
     executes,
 )
 
-NO_BUFFER: Final = -1
-
 Key = tuple[Resource, PackedSlice | None]
 """The name of one buffer, in the text before the pass."""
 
