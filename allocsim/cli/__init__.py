@@ -47,34 +47,27 @@ class Command(NamedTuple):
     help: str
 
 
-COMMANDS: Final[dict[str, Command]] = {
-    "check": Command("allocsim.cli.check", "check", "judge the plans in files of any supported format"),
-    "certify": Command(
-        "allocsim.cli.certify", "certify", "ask the proved checker whether every read finds what it must"
-    ),
-    "diagnose": Command(
-        "allocsim.cli.diagnose", "diagnose", "everything that can be run on a file or on saved evidence, one answer"
-    ),
-    "verdict": Command("allocsim.cli.verdict", "verdict", "the verdict on a file, or recomputed from saved evidence"),
-    "bisect": Command("allocsim.cli.bisect", "bisect", "the smallest cure, and the smallest program that still fails"),
-    "replay": Command(
-        "allocsim.cli.replay",
-        "replay",
-        "judge and execute what a plan allows: second runs, other programs and shapes, single pins",
-    ),
-    "plan": Command("allocsim.cli.plan", "plan", "make a plan with any allocator"),
-    "compare": Command(
-        "allocsim.cli.compare", "compare", "planners x problems: peak, ratio to the bound, time, soundness"
-    ),
-    "explain": Command("allocsim.cli.explain", "explain", "why a buffer lives when and where it does"),
-    "diff": Command("allocsim.cli.diff", "diff", "compare two plans: which buffers moved, and the peaks"),
-    "fuzz": Command("allocsim.cli.fuzz", "fuzz", "judge the plans that a planner makes for generated programs"),
-    "trace": Command("allocsim.cli.trace", "trace", "a recording of an allocator, judged or as a document"),
-    "record": Command("allocsim.cli.record", "app", "run a program, and judge what its host does with its runtime"),
-    "join": Command("allocsim.cli.join", "join", "the plans of several ranks as one document"),
-    "convert": Command("allocsim.cli.convert", "convert", "convert between file formats"),
-    "schema": Command("allocsim.cli.schema", "schema", "the JSON Schema of the native document"),
-    "completion": Command("allocsim.cli.completion", "completion", "a script that completes commands in a shell"),
+COMMANDS: Final = {
+    name: Command(f"allocsim.cli.{name}", "app" if name == "record" else name, words)
+    for name, words in {
+        "check": "judge the plans in files of any supported format",
+        "certify": "ask the proved checker whether every read finds what it must",
+        "diagnose": "everything that can be run on a file or on saved evidence, one answer",
+        "verdict": "the verdict on a file, or recomputed from saved evidence",
+        "bisect": "the smallest cure, and the smallest program that still fails",
+        "replay": "judge and execute what a plan allows: second runs, other programs and shapes, single pins",
+        "plan": "make a plan with any allocator",
+        "compare": "planners x problems: peak, ratio to the bound, time, soundness",
+        "explain": "why a buffer lives when and where it does",
+        "diff": "compare two plans: which buffers moved, and the peaks",
+        "fuzz": "judge the plans that a planner makes for generated programs",
+        "trace": "a recording of an allocator, judged or as a document",
+        "record": "run a program, and judge what its host does with its runtime",
+        "join": "the plans of several ranks as one document",
+        "convert": "convert between file formats",
+        "schema": "the JSON Schema of the native document",
+        "completion": "a script that completes commands in a shell",
+    }.items()
 }
 """Every command of the core, in the order of the help."""
 
