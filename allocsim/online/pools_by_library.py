@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from allocsim.errors import AllocsimError
 from allocsim.online.device import Device
+from allocsim.recordings.malloc_log import natural
 
 LIBRARY: Final = "lib:"
 MALLOC: Final = "malloc:"
@@ -141,10 +142,10 @@ class RealMemory:
     unbounded = True
     threads = forks = True
 
-    def __init__(self, found: Any, device: Device, natural: Callable[[int], int] | None = None) -> None:
+    def __init__(self, found: Any, device: Device, natural: Callable[[int], int] = natural) -> None:
         self._found = found
         self._device = device
-        self._natural = natural or _natural
+        self._natural = natural
         """The alignment of so many bytes of malloc."""
         self._filled: dict[int, bytes] = {}
         self._aligned: dict[int, int] = {}
@@ -205,11 +206,6 @@ class RealMemory:
     def __del__(self) -> None:
         for address in self._filled:
             self._found.free(self._aligned.get(address, address))
-
-
-def _natural(nbytes: int) -> int:
-    """Return the alignment that C asks of malloc: that of any object which fits, at most 16."""
-    return int(min(16, 1 << max(nbytes.bit_length() - 1, 0)))
 
 
 def _refusing(why: str) -> Callable[[int | None, int, Device], Any]:
