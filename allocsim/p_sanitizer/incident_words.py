@@ -43,8 +43,9 @@ def describe(program: Program, incident: Incident) -> str:
     lines = [f"{incident.kind}: {KINDS[incident.kind]}", f"  {_headline(program, incident)}"]
     if not incident.bytes:
         return "\n".join(lines)
-    where = _where(incident)
-    lines.append(f"  bytes {_bytes(incident)} of {_whose(program, incident)}{f' at {where}' if where else ''}")
+    known = incident.address is not None and incident.arena is not None
+    where = f" at address {incident.address} of arena {incident.arena}" if known else ""
+    lines.append(f"  bytes {_bytes(incident)} of {_whose(program, incident)}{where}")
     if incident.kind in ("StaleRead", "OverwrittenRead"):
         lines.append(f"  wanted: what {op_words(program, incident.want_op, incident.want_run)} wrote")
     if incident.held_value is not None:
@@ -144,14 +145,6 @@ def _whose(program: Program, incident: Incident) -> str:
     if incident.arena is None:
         return "the red zone of a buffer outside the arenas"
     return f"arena {program.arenas[incident.arena].name}, held by nobody"
-
-
-def _where(incident: Incident) -> str:
-    return (
-        ""
-        if incident.address is None or incident.arena is None
-        else f"address {incident.address} of arena {incident.arena}"
-    )
 
 
 def _bytes(incident: Incident) -> str:

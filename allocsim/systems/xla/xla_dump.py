@@ -31,9 +31,6 @@ LIVE: Final = "live-range.txt"
 SCHEDULED: Final = "after_optimizations.txt"
 PROTO: Final = "after_optimizations.hlo.pb"
 
-MAX_BYTES: Final = 1 << 29
-"""The most bytes of one file of a dump."""
-
 
 @dataclass(frozen=True, slots=True)
 class Files:

@@ -59,8 +59,6 @@ SECTIONS: Final = 4
 MODES: Final = ("default", "pinned", "apart")
 """As planned; every node flagged OUTPUT; every tensor in memory of its own."""
 
-PLANNERS: Final = ("gallocr", "sched")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeStep:
