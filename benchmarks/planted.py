@@ -14,23 +14,18 @@ Hypothesis and the rest in bulk: which of them is accused of what, and how many 
 Before each run the processor time of an empty loop is measured (`loop_ns`), and the limit is `--seconds` where a turn of it takes `TURN` ns, more
 where it takes longer; so is that of one answer. The JSON has seconds as they were, the table those of a machine where it takes `TURN`; of a run without `loop_ns`, as they were.
 
-The exit status is the number of bugs that were not found in `SECONDS` of such a machine from some seed, and of sound planners that were accused.
+`missed` names the bugs that were not found in `SECONDS` of such a machine from some seed, and sound planners that were accused; exit status 1 where there is one.
 """
 
-import argparse
-import json
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from harness import HERE, loop_ns, spent
+from harness import Found, kept, loop_ns, run, spent
 
-from broken_planners import BROKEN, SOUND
-from broken_planners import NOTED as COSTLY
-from corner_planners import CORNER_SOUND, CORNERS
-from unseen_planners import UNSEEN, UNSEEN_SOUND
+from broken_planners import TARGETS
 
 from allocsim.allocators import find
 from allocsim.fuzzing import BrokenProperty, CampaignSpec, Explorer, Target, campaign, chunks
@@ -56,27 +51,14 @@ REDUCING: Final = 5.0
 
 ABOUT: Final = {
     **{name: ("mutant", row.class_, row.bug) for name, row in MUTANTS.items()},
-    **{name: ("planner", about, "") for about, names in BROKEN.items() for name in names},
-    **{name: ("costly", what, "") for name, what in COSTLY.items()},
-    **dict.fromkeys(SOUND, ("sound", "sound", "")),
-    **{name: ("unseen", about, "") for about, names in UNSEEN.items() for name in names},
-    **dict.fromkeys(UNSEEN_SOUND, ("odd", "sound", "")),
-    **{name: ("corner", about, "") for about, names in CORNERS.items() for name in names},
-    **dict.fromkeys(CORNER_SOUND, ("odd corner", "sound", "")),
+    **{
+        name: (kind, about, "")
+        for kind, rows in TARGETS.items()
+        for about, planners in rows.items()
+        for name in planners
+    },
 }
 """Name -> what it is, what its bug is about, and the bug."""
-
-MODULES: Final = {
-    "mutant": "allocsim.fuzzing.mutants",
-    "planner": "broken_planners",
-    "costly": "broken_planners",
-    "sound": "broken_planners",
-    "unseen": "unseen_planners",
-    "odd": "unseen_planners",
-    "corner": "corner_planners",
-    "odd corner": "corner_planners",
-}
-
 
 ODD: Final = frozenset({"sound", "costly", "odd", "odd corner"})
 """What nothing may be found in."""
@@ -92,66 +74,60 @@ class Enough(BaseException):
     """The time is up."""
 
 
-def main() -> int:
-    """Measure, print, write; return how many planted bugs miss the aims, and how many sound planners were accused."""
-    parser = argparse.ArgumentParser(description="Known bugs as targets.")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="CPU time for one campaign")
-    parser.add_argument("--within", action="store_true", help="ask in this process what needs none of its own")
-    parser.add_argument("--sound", type=int, default=0, metavar="N", help="ask the sound planners for so many programs")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "planted.json")
-    parser.add_argument("names", nargs="*", default=list(ABOUT))
-    options = parser.parse_args()
-    if options.sound:
-        return long(options.out, options.sound, [name for name in options.names if ABOUT[name][0] in ODD])
-    kept = (
-        json.loads(options.out.read_text()).get("planted", {})
-        if options.out.exists() and options.names != list(ABOUT)
-        else {}
-    )
-    for name in options.names:
-        apart = ABOUT[name][1] in APART or ABOUT[name][0] == "costly"
-        way = within if options.within and not apart else fuzzed
-        kept[name] = []
-        for seed in range(options.seeds):
-            turn = loop_ns()
-            kept[name].append({**way(name, seed, options.seconds * turn / TURN, turn), "loop_ns": turn})
-        print(row(name, kept[name]), flush=True)
-        results = {each: kept[each] for each in ABOUT if each in kept}
-        write(options.out, planted=results)
-    return sum(not reaches(name, kept[name]) for name in options.names)
+def measure(
+    *names: str, seeds: int = 2, seconds: float = SECONDS, within: bool = False, sound: int = 0, out: Path
+) -> Iterator[Found]:
+    """Fuzz the planners that are named, or all; `within`: in this process what needs none of its own; `sound`: ask the sound ones for so many programs."""
+    before = kept(out)
+    found: Found = {"unit": "CPU seconds of campaign and target", "aim": SECONDS, "planted": {}, "sound": {}} | before
+    asked = list(names or ABOUT)
+    if sound:
+        wanted, rows = [name for name in asked if ABOUT[name][0] in ODD], found["sound"]
+        row_of = partial(long, programs=sound)
+    else:
+        wanted, rows = asked, before.get("planted", {}) if names else {}
+        row_of = partial(runs_of, seeds=seeds, seconds=seconds, in_process=within)
+    for name in wanted:
+        rows[name] = row_of(name)
+        print(name, rows[name], flush=True) if sound else print(row(name, rows[name]), flush=True)
+        found |= {"sound": rows} if sound else {"planted": {each: rows[each] for each in ABOUT if each in rows}}
+        bad = accused if sound else lambda name, runs: not reaches(name, runs)
+        out.with_suffix(".md").write_text(table(found["planted"]) + sound_table(found["sound"]))
+        yield found | {"missed": [name for name in wanted if name in rows and bad(name, rows[name])]}
 
 
-def write(out: Path, **parts: Any) -> None:
-    """Write some parts of the record anew, and the table."""
-    record = json.loads(out.read_text()) if out.exists() else {}
-    record = {"unit": "CPU seconds of campaign and target", "aim": SECONDS, "planted": {}, "sound": {}} | record | parts
-    out.write_text(json.dumps(record, indent=1) + "\n")
-    out.with_suffix(".md").write_text(table(record["planted"]) + sound_table(record["sound"]))
+def runs_of(name: str, *, seeds: int, seconds: float, in_process: bool) -> list[Found]:
+    """Return what each seed finds in one planner."""
+    apart, runs = ABOUT[name][1] in APART or ABOUT[name][0] == "costly", []
+    for seed in range(seeds):
+        turn = loop_ns()
+        way = within if in_process and not apart else fuzzed
+        runs.append({**way(name, seed, seconds * turn / TURN, turn), "loop_ns": turn})
+    return runs
 
 
-def long(out: Path, programs: int, names: Sequence[str]) -> int:
-    """Ask sound planners for many programs; return how many are accused of something."""
-    rows: dict[str, Any] = json.loads(out.read_text()).get("sound", {}) if out.exists() else {}
-    for name in names:
-        rows[name] = {}
-        for source, count in (("hypothesis", programs // 5), ("bulk", programs - programs // 5)):
-            turn = loop_ns()
-            aim = target(name, turn)
-            asked = CampaignSpec(target=aim, source=source, seed=33, examples=count, reduce_seconds=REDUCING)
-            begun = spent()
-            found = campaign(asked)
-            rows[name][source] = {
-                "programs": found.tally.programs,
-                "questions": found.tally.questions,
-                "seconds": round(spent() - begun, 1),
-                "loop_ns": turn,
-                "accused": [f"{finding.breaks}: {finding.cause}" for finding in found.findings],
-                "noted": sorted(note.cause for note in found.notes),
-            }
-        print(name, rows[name], flush=True)
-        write(out, sound=rows)
-    return sum(any(row["accused"] for row in rows[name].values()) for name in names)
+def long(name: str, *, programs: int) -> Found:
+    """Ask a sound planner for many programs."""
+    found: Found = {}
+    for source, count in (("hypothesis", programs // 5), ("bulk", programs - programs // 5)):
+        turn = loop_ns()
+        asked = CampaignSpec(target=target(name, turn), source=source, seed=33, examples=count, reduce_seconds=REDUCING)
+        begun = spent()
+        answer = campaign(asked)
+        found[source] = {
+            "programs": answer.tally.programs,
+            "questions": answer.tally.questions,
+            "seconds": round(spent() - begun, 1),
+            "loop_ns": turn,
+            "accused": [f"{finding.breaks}: {finding.cause}" for finding in answer.findings],
+            "noted": sorted(note.cause for note in answer.notes),
+        }
+    return found
+
+
+def accused(_: str, one: Found) -> bool:
+    """Return whether a sound planner is accused of something."""
+    return any(row["accused"] for row in one.values())
 
 
 def sound_table(rows: dict[str, Any]) -> str:
@@ -159,10 +135,10 @@ def sound_table(rows: dict[str, Any]) -> str:
     if not rows:
         return ""
     asked = min(sum(row["programs"] for row in one.values()) for one in rows.values())
-    accused = sum(any(row["accused"] for row in one.values()) for one in rows.values())
+    wrong = sum(accused(name, one) for name, one in rows.items())
     lines = [
         "",
-        f"{len(rows)} sound planners that look odd, asked for at least {asked:,} programs each: {accused} are accused.",
+        f"{len(rows)} sound planners that look odd, asked for at least {asked:,} programs each: {wrong} are accused.",
         "",
         "| planner | by Hypothesis, programs/s | in bulk | accused of | noted |",
         "|---|---|---|---|---|",
@@ -176,9 +152,14 @@ def sound_table(rows: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def module_of(name: str) -> str:
+    """Return where a planner is."""
+    return "allocsim.fuzzing.mutants" if name in MUTANTS else "broken_planners"
+
+
 def target(name: str, turn: float) -> Target:
     """Return a planner as a target that hangs after `HANGS` of a machine where a turn of an empty loop takes `TURN`."""
-    return Target(name=f"{MODULES[ABOUT[name][0]]}:{name}", seconds=HANGS * turn / TURN)
+    return Target(name=f"{module_of(name)}:{name}", seconds=HANGS * turn / TURN)
 
 
 def fuzzed(name: str, seed: int, seconds: float, turn: float) -> dict[str, Any]:
@@ -237,7 +218,7 @@ def within(name: str, seed: int, *_: float) -> dict[str, Any]:
     if name in MUTANTS:
         finding = killed_by(asked, name, cases=MOST)
     else:
-        planner = find(f"{MODULES[ABOUT[name][0]]}:{name}")
+        planner = find(f"{module_of(name)}:{name}")
         finding = first_finding(asked, planner, cases=MOST)
     result: dict[str, Any] = {"seed": seed, "noted": [], "within": True}
     if finding is None:
@@ -309,4 +290,4 @@ def table(results: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="missed")
