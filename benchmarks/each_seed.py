@@ -1,4 +1,4 @@
-"""What the children of a campaign (`resumable.py`) do seed by seed: measure, and keep a row beside what was planned.
+"""What the children of a campaign (`random_models.py`) do seed by seed: measure, and keep a row beside what was planned.
 
     python benchmarks/NAME_models.py FOLDER SEED ...
 

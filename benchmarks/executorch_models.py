@@ -1,4 +1,4 @@
-"""Random models in ExecuTorch's runtime, for `in_executorch.py`.
+"""Random models in ExecuTorch's runtime, for `random_models.py`.
 
     python benchmarks/executorch_models.py FOLDER SEED ...
 

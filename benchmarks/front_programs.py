@@ -23,8 +23,8 @@ def measure(
     *, programs: int = 10_000, seconds: float = float("inf"), again: bool = False, out: Path
 ) -> Iterator[Found]:
     """Go on with the campaign, for so many seconds."""
-    import torch  # noqa: PLC0415 - only in the interpreter that has it
-    from front_programs import ROUNDING, compare  # noqa: PLC0415 - as above
+    import torch
+    from front_programs import ROUNDING, compare
 
     found = (not again and kept(out)) or {
         "programs": 0, "compared": 0, "differences": [], "refused_here": {}, "refused_by_both": 0, "refused_by_pytorch": 0, "steps": {},

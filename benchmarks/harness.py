@@ -62,6 +62,7 @@ def run(
     failed: str | tuple[str, ...] = (),
     versions: tuple[str, ...] = (),
     known: Mapping[str, Iterable[str]] | None = None,
+    called: str = "",
 ) -> None:
     """Measure with the arguments of the command line, write, print, and exit: 1 where a key of `failed` holds something,
     2 where what was asked for cannot be measured.
@@ -71,10 +72,11 @@ def run(
         failed: keys of the result that must be empty, 0 or False.
         versions: packages beside numpy whose versions belong to the figures.
         known: by parameter the names that it may hold; others cannot be measured.
+        called: what the file of the results is called, where it is not the script: a format of the arguments.
     """
-    script = Path(inspect.getfile(measure))
-    found, asked = Found(), arguments(measure, script)
-    out = asked.pop("out")
+    found, asked = Found(), arguments(measure)
+    script = Path(inspect.getfile(measure)).stem
+    out = asked.pop("out") or RESULTS / f"{called.format(**asked) or script}.json"
     parameters = inspect.signature(measure).parameters
     found = kept(out) if "out" in parameters else found  # what a campaign says in which nothing is left to do
     several = [name for name, one in parameters.items() if one.kind is one.VAR_POSITIONAL]
@@ -95,11 +97,26 @@ def run(
     sys.exit(int(any(found.get(key) for key in ((failed,) if isinstance(failed, str) else failed))))
 
 
-def arguments(measure: Callable[..., Any], script: Path) -> Found:
+def run_one_of(
+    *benchmarks: Callable[..., Found | Iterator[Found]],
+    failed: Mapping[str, str | tuple[str, ...]] | None = None,
+    known: Mapping[str, Mapping[str, Iterable[str]]] | None = None,
+) -> None:
+    """`run` the benchmark that the first word of the command line names, into the file of results of that name; what its run is told stands by name."""
+    named = {one.__name__: one for one in benchmarks}
+    parser = argparse.ArgumentParser(description=inspect.getdoc(inspect.getmodule(benchmarks[0])))
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("benchmark", choices=named)
+    name = parser.parse_args(sys.argv[1:2]).benchmark
+    del sys.argv[1]
+    run(named[name], called=name, failed=(failed or {}).get(name, ()), known=(known or {}).get(name))
+
+
+def arguments(measure: Callable[..., Any]) -> Found:
     """Return what the command line says for each parameter of a function, and for `out`."""
     about = inspect.getdoc(inspect.getmodule(measure))
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=lambda text: Path(text).absolute(), default=RESULTS / f"{script.stem}.json")
+    parser.add_argument("--out", type=lambda text: Path(text).absolute())
     for name, one in inspect.signature(measure, eval_str=True).parameters.items():
         if name != "out":
             added(parser, name.replace("_", "-"), one)
@@ -170,6 +187,50 @@ def kept(path: Path) -> Found:
     """Return what a file of results holds; nothing where there is none."""
     found: Found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found
+
+
+def grown(
+    rows: Iterable[Any],
+    *,
+    under: str = "",
+    by: str = "",
+    out: Path | None = None,
+    order: Iterable[str] = (),
+    quiet: bool = False,
+    **about: Any,
+) -> Iterator[Found]:
+    """Yield results as their rows come, each printed: what is known `about` all of them, then the rows so far.
+
+    Args:
+        rows: one row after the other, or pairs of a name and a row.
+        under: the key of the rows; without one, rows with names are the results themselves.
+        by: the key of a row's name: a row takes the place of the one of its name.
+        out: the file of the results, whose rows stay until then.
+        order: the names in the order of the rows; without it, sorted.
+        quiet: no row is printed.
+        about: what is known of all; what can be called is asked with the rows so far, and stands behind them.
+    """
+    known = {row[by]: row for row in kept(out).get(under, ())} if by and out else {}
+    made: Any = {}
+    for row in rows:
+        if isinstance(row, tuple):
+            made[row[0]] = row[1]
+        elif by:
+            known[row[by]] = row
+            made = [known[name] for name in order or sorted(known) if name in known]
+        else:
+            made = [*made, row]
+        if not quiet:
+            print(*(row if isinstance(row, tuple) else (row,)), flush=True)
+        said = {key: told for key, told in about.items() if not callable(told)}
+        asked = {key: told(made) for key, told in about.items() if callable(told)}
+        yield {**said, **({under: made} if under else made), **asked}
+
+
+def markdown(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
+    """Return a table as lines of Markdown."""
+    first, *others = (f"| {' | '.join(map(str, cells))} |" for cells in (tuple(heads), *rows))
+    return [first, f"|{'---|' * len(tuple(heads))}", *others]
 
 
 # time and memory ----------------------------------------------------------------------------------
@@ -248,6 +309,14 @@ def child(
     told = {**environment, **variables}
     done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, stderr=aside, text=True, env=told, cwd=cwd)
     return done.stdout.splitlines()
+
+
+def apart(function: Callable[..., Any], *arguments: object, **how: Any) -> Any:
+    """Return what a function of a script of this folder returns, as JSON holds it, from an interpreter of its own (`child`)."""
+    script = Path(inspect.getfile(function)).stem
+    code = f"import json, sys, {script}; print(json.dumps({script}.{function.__name__}(*json.loads(sys.argv[1]))))"
+    asked = json.dumps(arguments, default=str)
+    return json.loads(child("-c", code, asked, PYTHONPATH=f"{HERE}{os.pathsep}{ROOT}", **how)[-1])
 
 
 def took(*command: str | Path, seconds: float = 1e6, **variables: str) -> Found:

@@ -1,4 +1,4 @@
-"""Random models compiled by TorchInductor for the CPU, for `inductor.py`.
+"""Random models compiled by TorchInductor for the CPU, for `random_models.py`.
 
     python benchmarks/inductor_models.py FOLDER SEED ...
 

@@ -1,20 +1,18 @@
 """JAX functions through IREE's compiler: what is said of their plans, and whether their numbers are JAX's.
 
-    PYTHONPATH=. python -P benchmarks/iree_functions.py [--random N] [--out FILE]
+    python benchmarks/iree_functions.py [--random N] [--out FILE]
 
-(`-P`, since a benchmark here has the name of IREE's package.) Needs jax, iree-base-compiler, iree-base-runtime, msgspec and lazy-loader in one environment. Those written here have
+Needs jax, iree-base-compiler, iree-base-runtime, msgspec and lazy-loader in one environment. Those written here have
 loops, branches, sorts, scatters and sizes that only the run knows; the random ones are those of `xla_models.py`.
 """
 
-import argparse
-import json
-import runpy
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from harness import Found, run
 
 import iree.runtime as rt
 import jax
@@ -22,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from iree.compiler.tools.binaries import find_tool
 from jax import export, lax
+from xla_models import function as random_function
 
 from allocsim.errors import DocumentError
 from allocsim.judge.fast import check
 from allocsim.systems.iree.iree_stream import PASSES, loads
 
-HERE: Final = Path(__file__).parent
 TARGET: Final = (
     "--iree-input-type=stablehlo",
     "--iree-hal-target-device=local",
@@ -37,7 +35,6 @@ TARGET: Final = (
 )
 FAR: Final = 1e-3
 S: Final = "16,16"
-random_function: Final = runpy.run_path(str(HERE / "xla_models.py"))["function"]
 
 
 def scan(step: Any) -> Any:
@@ -142,16 +139,12 @@ def tried(call: Any, shapes: tuple[str, ...], folder: Path) -> tuple[str, float]
     return answer, max(float(np.abs(one - other).max() / max(np.abs(other).max(), 1e-30)) for one, other in rows)
 
 
-def main() -> int:
-    """Compile, judge, run, write."""
-    parser = argparse.ArgumentParser(description="JAX functions through IREE's compiler.")
-    parser.add_argument("--random", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "iree_functions.json")
-    options = parser.parse_args()
+def measure(*, random: int = 100) -> Found:
+    """Compile, judge and run, so many random ones too."""
     answers: dict[str, list[str]] = {}
     wrong: dict[str, list[Any]] = {}
     ran = 0
-    for name, call, shapes in cases(options.random):
+    for name, call, shapes in cases(random):
         with tempfile.TemporaryDirectory() as folder:
             answer, apart = tried(call, shapes, Path(folder))
         print(name, answer, apart, flush=True)
@@ -159,18 +152,16 @@ def main() -> int:
         ran += apart >= 0
         if apart > FAR:
             wrong[name] = [answer, apart]
-    found = {
+    return {
         "written": len(WRITTEN),
-        "random": options.random,
+        "random": random,
         **{answer: len(names) for answer, names in answers.items()},
         "ran": ran,
         "wrong": wrong,
         "names": {answer: names for answer, names in answers.items() if answer != "clean"},
+        "unexplained": bool(answers.get("accused") or answers.get("refused")),
     }
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(found)
-    return bool(answers.get("accused") or answers.get("refused"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure, failed="unexplained")

@@ -201,7 +201,7 @@ class Trials:
 
 def _compile_anew() -> None:
     """Let numba take nothing from disk: what is kept there is known by its instructions, and a mutant may differ in a number."""
-    from numba.core import caching  # noqa: PLC0415 - only for what is compiled
+    from numba.core import caching
 
     caching.FunctionCache.load_overload = lambda *_: None  # type: ignore[method-assign]
     caching.FunctionCache.save_overload = lambda *_: None  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
 """Random models of ADD, RESHAPE, RELU and SOFTMAX in a LiteRT interpreter, for `litert.py`.
 
     python benchmarks/litert_models.py FIRST LAST
-    python benchmarks/litert_models.py FILE        # for `reading.py`
+    python benchmarks/litert_models.py FILE        # for `answers.py`
 
 One line of JSON for each seed: the pointers that the interpreter gave its tensors (`allocsim/systems/litert/record_litert.py`),
 and the largest difference of an output from the run with `preserve_all_tensors`. Kernels (those of today or plain ones) and

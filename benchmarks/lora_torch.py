@@ -72,7 +72,7 @@ def main() -> None:
 
     run = loss
     if mode == "inductor":
-        from torch._inductor.utils import run_and_get_code  # noqa: PLC0415 - only here
+        from torch._inductor.utils import run_and_get_code
 
         run = torch.compile(loss, fullgraph=True)
         _, codes = run_and_get_code(lambda: step(run))
@@ -81,8 +81,8 @@ def main() -> None:
             (target / f"graph{number}.py").write_text(code, encoding="utf-8")
     else:
         try:
-            from allocsim import write  # noqa: PLC0415 - only here
-            from allocsim.systems.torch import record  # noqa: PLC0415 - as above
+            from allocsim import write
+            from allocsim.systems.torch import record
         except ImportError as error:
             sys.exit(f"to record, {sys.executable} needs {error.name} too: pip install numpy msgspec lazy-loader")
         step(run)

@@ -22,17 +22,17 @@ def chain(x: Any, w: Any, nodes: int, tanh: Callable[[Any], Any]) -> Any:
 
 def autograd(nodes: int) -> float:
     """HIPS autograd."""
-    import autograd.numpy as anp  # noqa: PLC0415 - whichever peer is asked for
-    from autograd import grad  # noqa: PLC0415
+    import autograd.numpy as anp
+    from autograd import grad
 
     return float(grad(lambda x, w: chain(x, w, nodes, anp.tanh), argnum=(0, 1))(0.5, 0.999)[0])
 
 
 def micrograd(nodes: int) -> float:
     """A micrograd `Value`, with the tanh of its lecture; it recurses."""
-    import math  # noqa: PLC0415
+    import math
 
-    from micrograd.engine import Value  # noqa: PLC0415
+    from micrograd.engine import Value
 
     def tanh(value: Any) -> Any:
         t = math.tanh(value.data)
@@ -51,7 +51,7 @@ def micrograd(nodes: int) -> float:
 
 def torch(nodes: int) -> float:
     """PyTorch, eager, float64."""
-    import torch as pytorch  # noqa: PLC0415
+    import torch as pytorch
 
     pytorch.set_num_threads(1)
     x, w = (pytorch.tensor(v, dtype=pytorch.float64, requires_grad=True) for v in (0.5, 0.999))

@@ -1,4 +1,4 @@
-"""Random models in tinygrad, for `in_tinygrad.py`.
+"""Random models in tinygrad, for `random_models.py`.
 
     python benchmarks/tinygrad_models.py FOLDER SEED ...
 

@@ -1,4 +1,4 @@
-"""Random functions compiled by XLA through jax, each dumped into a folder of its own, for `xla.py`.
+"""Random functions compiled by XLA through jax, each dumped into a folder of its own, for `random_models.py`.
 
     python benchmarks/xla_models.py FOLDER SEED ...
 

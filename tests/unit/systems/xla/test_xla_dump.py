@@ -74,7 +74,7 @@ def test_a_phi_whose_side_lies_elsewhere_is_convicted(tmp_path):
 
 
 def test_a_constant_of_a_loop_may_be_called_almost_as_another(tmp_path):
-    """Found by the campaign (`benchmarks/xla.py`, seed 611): `constant` in a loop beside `constant.1` was refused."""
+    """Found by the campaign (`benchmarks/random_models.py xla`, seed 611): `constant` in a loop beside `constant.1` was refused."""
     folder = tmp_path / "dump"
     shutil.copytree(FOLDER / "scan", folder)
     for path in folder.iterdir():

@@ -1,6 +1,6 @@
 """Random models through IREE's compiler, and what is said of the plans that it makes of them.
 
-    python benchmarks/iree.py [--models N] [--compiler iree-compile] [--keep FOLDER] [--runtime PYTHON [--runs N]] [--out FILE]
+    python benchmarks/iree_models.py [--models N] [--compiler iree-compile] [--keep FOLDER] [--runtime PYTHON [--runs N]] [--out FILE]
 
 Needs `iree-compile` (the package iree-base-compiler, in any environment). A model is a function over square
 matrices: products (some onto another tensor), sums, transposes, slices put into other tensors, loops and branches.
@@ -253,4 +253,4 @@ def distance(seed: int, compiler: str, runtime: str) -> float:
 
 
 if __name__ == "__main__":
-    run(measure, failed="unexplained")
+    run(measure, failed="unexplained", called="iree")
