@@ -7,25 +7,22 @@ a step of the flagship's kind (all its kernels and layouts, one layer, on the ta
 CPU seconds of the process from its start, imports included, and beside it without the imports; medians over rounds.
 """
 
-import json
-import sys
 import tempfile
 import time
-from pathlib import Path
 from statistics import median
 
-from harness import ROOT, Found, child, run
+from harness import Found, apart, run
 
 
-def bound() -> None:
-    """Bind and run a little of everything; print [seconds of imports, seconds of the rest]."""
-    import numba  # noqa: F401, PLC0415
-    import numpy as np  # noqa: PLC0415 - what is measured
+def bound() -> list[float]:
+    """Bind and run a little of everything; return seconds of imports and of the rest."""
+    import numba  # noqa: F401
+    import numpy as np
 
-    from allocsim.allocators import find  # noqa: PLC0415
-    from engine import Runtime, tensor  # noqa: PLC0415
-    from engine.graph.lowering import lower  # noqa: PLC0415
-    from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph  # noqa: PLC0415
+    from allocsim.allocators import find
+    from engine import Runtime, tensor
+    from engine.graph.lowering import lower
+    from engine.models.llama import LlamaConfig, batch, init_parameters, training_graph
 
     imported = time.process_time()
     config = LlamaConfig(layers=1, hidden=64, ffn=96, heads=4, kv_heads=2, vocab=96, seq=16)
@@ -37,15 +34,7 @@ def bound() -> None:
         runtime.run(batch(config, seed=1))
     x = tensor(np.ones(3), requires_grad=True)
     (x * x).sum().backward()
-    print(json.dumps([imported, time.process_time() - imported]))
-
-
-def start(cache: str) -> list[float]:
-    """Bind in a process of its own, on a folder for numba's cache."""
-    found: list[float] = json.loads(
-        child(Path(__file__).name, "--child", NUMBA_CACHE_DIR=cache, PYTHONPATH=str(ROOT))[-1]
-    )
-    return found
+    return [imported, time.process_time() - imported]
 
 
 def measure(*, rounds: int = 3) -> Found:
@@ -53,7 +42,7 @@ def measure(*, rounds: int = 3) -> Found:
     made = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
-            made.append((start(cache), start(cache)))
+            made.append([apart(bound, NUMBA_CACHE_DIR=cache) for _ in range(2)])
     return {
         f"{when}_{what}_s": round(median(pair[i][j] for pair in made), 2)
         for i, when in enumerate(("first", "later"))
@@ -62,4 +51,4 @@ def measure(*, rounds: int = 3) -> Found:
 
 
 if __name__ == "__main__":
-    bound() if sys.argv[1:] == ["--child"] else run(measure)
+    run(measure)

@@ -8,12 +8,9 @@ CPU time and by the clock. BLAS has as many threads as PyTorch. Before each turn
 work on a processor that this one may use.
 """
 
-import json
-import sys
 import time
-from pathlib import Path
 
-from harness import PEERS, Found, child, run
+from harness import PEERS, Found, apart, run
 
 import numpy as np
 
@@ -23,10 +20,10 @@ PAUSE = 0.03
 
 def sides(threads: int) -> dict[str, dict[str, object]]:
     """Return case -> side -> a function that runs it once."""
-    import torch  # noqa: PLC0415 - only in the interpreter that has it
+    import torch
 
-    from engine import tensor  # noqa: PLC0415
-    from engine.front import functions as fn  # noqa: PLC0415
+    from engine import tensor
+    from engine.front import functions as fn
 
     torch.set_num_threads(threads)
     rng = np.random.default_rng(0)
@@ -91,13 +88,9 @@ def measure(*, rounds: int = 8, threads: tuple[int, ...] = (1, 2)) -> Found:
     found = {}
     for count in map(str, threads):
         limited = {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
-        said = child(Path(__file__).name, "--inner", count, str(rounds), python=PEERS, **limited)
-        found[f"threads {count}"] = json.loads(said[-1])
+        found[f"threads {count}"] = apart(figures, int(count), rounds, python=PEERS, **limited)
     return found
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--inner"]:
-        print(json.dumps(figures(*map(int, sys.argv[2:]))))
-    else:
-        run(measure)
+    run(measure)

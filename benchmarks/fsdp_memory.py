@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from harness import Found, run
+from harness import Found, grown, run
 
 import numpy as np
 from large import most_live
@@ -43,9 +43,9 @@ def of_recording(found: Document) -> dict[str, float]:
 
 def of_shard(ranks: int) -> dict[str, float]:
     """Return bytes a parameter of our step at stage 3, gathered one layer ahead as FSDP2 does."""
-    from engine.graph import Graph  # noqa: PLC0415 - the recorded ranks do without
-    from engine.models.mlp import mlp  # noqa: PLC0415 - as above
-    from engine.sharding import shard  # noqa: PLC0415 - as above
+    from engine.graph import Graph
+    from engine.models.mlp import mlp
+    from engine.sharding import shard
 
     graph = Graph("mlp")
     outputs = mlp(WIDTHS, activation="tanh").build(graph, {"data": (ROWS, WIDTHS[0])})
@@ -59,12 +59,12 @@ def of_shard(ranks: int) -> dict[str, float]:
 
 def record_rank(folder: str, ranks: int, rank: int) -> None:
     """Train two steps as one rank, record the second."""
-    import torch  # noqa: PLC0415 - the recorded ranks alone need it
-    import torch.distributed as dist  # noqa: PLC0415 - as above
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - as above
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - as above
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
-    from allocsim.systems.torch import record  # noqa: PLC0415 - as above
+    from allocsim.systems.torch import record
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
     mesh = init_device_mesh("cpu", (ranks,))
@@ -100,13 +100,9 @@ def recorded(ranks: int) -> Document:
 
 def measure(*, ranks: tuple[int, ...] = (2, 4)) -> Iterator[Found]:
     """Measure each number of ranks."""
-    rows = []
-    for count in ranks:
-        known = {"kept": 12 / count, "gradients": 4 / count}
-        ours, theirs = of_shard(count), of_recording(recorded(count))
-        rows.append({"ranks": count, "formula": known, "shard": ours, "fsdp2": theirs})
-        print(rows[-1], flush=True)
-        yield {"parameters": COUNT, "bytes_a_parameter": rows}
+    known = {count: {"kept": 12 / count, "gradients": 4 / count} for count in ranks}
+    rows = ({"ranks": n, "formula": known[n], "shard": of_shard(n), "fsdp2": of_recording(recorded(n))} for n in ranks)
+    return grown(rows, under="bytes_a_parameter", parameters=COUNT)
 
 
 if __name__ == "__main__":

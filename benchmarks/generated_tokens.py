@@ -7,14 +7,12 @@ done once (loading, planning, binding) do not count: llama.cpp says the time of 
 the prompt, the judge of the cache among them. Each turn is a process. The tokens of both are compared.
 """
 
-import json
-import sys
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
-from harness import Found, child, in_turns, ratio, run
+from harness import Found, apart, in_turns, ratio, run
 
 from gguf_models import word, write_model
 
@@ -23,7 +21,7 @@ PROMPT = list(range(5, 37))
 
 def theirs(model: str, count: int) -> Found:
     """Generate by llama.cpp; milliseconds, and text."""
-    import xllamacpp  # noqa: PLC0415 - a process has one of the two sides
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.cpuparams.n_threads, params.n_parallel = model, 256, 1, 1
@@ -35,8 +33,8 @@ def theirs(model: str, count: int) -> Found:
 
 def ours(model: str, count: int) -> Found:
     """Generate here; milliseconds behind the first token, and text."""
-    from engine.generation import Decoder, generate  # noqa: PLC0415 - as above
-    from engine.models.weights import read_llama  # noqa: PLC0415 - as above
+    from engine.generation import Decoder, generate
+    from engine.models.weights import read_llama
 
     found, heard = read_llama(model), []
     with Decoder(found.config, found.weights, pages=16) as decoder:
@@ -48,7 +46,7 @@ def ours(model: str, count: int) -> Found:
 
 def asked(side: str, model: Path, count: int, said: dict[str, str]) -> float:
     """Return tokens a second of a side, in a process of its own."""
-    found = json.loads(child(Path(__file__).name, side, model, str(count), quiet=True)[-1])
+    found = apart({"ours": ours, "theirs": theirs}[side], model, count, quiet=True)
     said[side] = found["text"]
     return (count - 1) / found["milliseconds"] * 1000
 
@@ -67,7 +65,4 @@ def measure(*, tokens: int = 64, pairs: int = 5, layers: int = 30) -> Found:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["ours"], ["theirs"]):
-        print(json.dumps({"ours": ours, "theirs": theirs}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))))
-    else:
-        run(measure, versions=("xllamacpp", "gguf"))
+    run(measure, versions=("xllamacpp", "gguf"))

@@ -1,6 +1,6 @@
 """The shelf at scale: 100,000 and 1,000,000 buffers, on named instances that this script makes.
 
-    python benchmarks/large.py [--counts N ...] [--instances NAME ...] [--planners NAME ...] [--rounds N] [--beside NAME] [--out FILE]
+    python benchmarks/large.py [--counts N,...] [--instances NAME,...] [--planners NAME,...] [--rounds N] [--beside NAME] [--out FILE]
 
 | instance | lives |
 |---|---|
@@ -19,26 +19,22 @@ On a machine whose speed changes, `--beside NAME` measures each planner in turns
 of that row times the median ratio of the rounds, so that the machine's speed cancels. The row says `beside` whom, and the ratios.
 """
 
-import argparse
-import json
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from harness import Found, kept, markdown, run
+
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # this checkout, installed or not
-
-from allocsim.allocators import ALLOCATORS  # noqa: E402 - after the path above
-from allocsim.judge.fast import check  # noqa: E402 - as above
-from allocsim.model import Arena, Document, Plan, Problem, Program  # noqa: E402 - as above
-from allocsim.programs.builder import ProgramBuilder  # noqa: E402 - as above
-
-PLANNERS: Final = tuple(ALLOCATORS)
+from allocsim.allocators import ALLOCATORS
+from allocsim.errors import EngineError
+from allocsim.judge.fast import check
+from allocsim.model import Arena, Document, Plan, Problem
+from allocsim.programs.builder import ProgramBuilder
 
 AIMS: Final = {100_000: 1.0, 1_000_000: 15.0}
 """Buffers -> seconds at most."""
@@ -100,8 +96,7 @@ def instance(name: str, count: int) -> Problem:
     builder = ProgramBuilder(name, arenas=(Arena(name="memory", alignment=64),))
     for buffer, size in enumerate(nbytes.tolist()):
         builder.buffer(f"b{buffer}", size)
-    program: Program = builder.build()
-    return Problem.of(program, start=start, stop=stop)
+    return Problem.of(builder.build(), start=start, stop=stop)
 
 
 def most_live(problem: Problem) -> int:
@@ -116,7 +111,7 @@ def judge(plan: Plan) -> None:
     """Stop where a plan is not sound: its figures would be worth nothing."""
     report = check(Document.of(plan), limit=1)
     if not report.clean:
-        sys.exit(f"{plan.source}: {report.violations[0].message}")
+        raise EngineError(f"{plan.source}: {report.violations[0].message}")
 
 
 def measured(problem: Problem, planner: str, rounds: int) -> tuple[Plan, float]:
@@ -129,7 +124,7 @@ def measured(problem: Problem, planner: str, rounds: int) -> tuple[Plan, float]:
     return plan, best
 
 
-def beside(problem: Problem, planner: str, other: str, rounds: int) -> tuple[Plan, list[float]]:
+def in_turns_with(problem: Problem, planner: str, other: str, rounds: int) -> tuple[Plan, list[float]]:
     """Return the plan, and for each round the planner's processor time over that of another one just before it."""
     ratios = []
     for _ in range(rounds):
@@ -145,73 +140,65 @@ def key(row: dict[str, Any]) -> Asked:
     return row["buffers"], row["instance"], row["planner"]
 
 
-def write(out: Path, rows: dict[Asked, dict[str, Any]]) -> None:
-    """Write all rows, and the table: a line for each planner, those that need least first."""
-    lines = ",\n".join(" " + json.dumps(row) for row in rows.values())
-    record = {"unit": "CPU seconds of one thread, planning alone", "seed": SEED}
-    out.write_text(json.dumps(record)[:-1] + ', "rows": [\n' + lines + "\n]}\n")
+def table(rows: dict[Asked, dict[str, Any]]) -> str:
+    """Return the table for people: a line for each planner, those that need least first."""
     columns = sorted({(row["buffers"], row["instance"]) for row in rows.values()})
-    heads = " | ".join(f"{count:,} `{name}`, s | ratio" for count, name in columns)
+    heads = ("planner", *(head for count, name in columns for head in (f"{count:,} `{name}`, s", "ratio")))
     planners = sorted(
         dict.fromkeys(row["planner"] for row in rows.values()), key=lambda name: _ratio(rows, columns, name)
     )
-    table = [f"| planner | {heads} |", "|---" * (1 + 2 * len(columns)) + "|"]
+    cells = []
     for planner in planners:
         found = [rows.get((*column, planner)) for column in columns]
-        cells = (f"{row['seconds']:.2f} | {row['ratio']:.4f}" if row else "not measured | " for row in found)
-        table.append(f"| `{planner}` | {' | '.join(cells)} |")
+        told = ((f"{row['seconds']:.2f}", f"{row['ratio']:.4f}") if row else ("not measured", "") for row in found)
+        cells.append((f"`{planner}`", *(cell for pair in told for cell in pair)))
     about = "CPU seconds of one thread, planning alone, and peak over the most bytes that live at once. Written by"
-    out.with_suffix(".md").write_text("\n".join([about, "`benchmarks/large.py`.", "", *table, ""]))
+    return "\n".join([about, "`benchmarks/large.py`.", "", *markdown(heads, cells), ""])
 
 
 def _ratio(rows: dict[Asked, dict[str, Any]], columns: list[tuple[int, str]], planner: str) -> float:
     return min(rows[asked]["ratio"] for column in columns if (asked := (*column, planner)) in rows)
 
 
-def main() -> int:
-    """Measure, print, write; return how many figures miss the aims."""
-    parser = argparse.ArgumentParser(description="The shelf at scale.")
-    parser.add_argument("--counts", type=int, nargs="+", default=list(AIMS))
-    parser.add_argument("--instances", nargs="+", choices=INSTANCES, default=["mixed", "wide"])
-    parser.add_argument("--planners", nargs="+", choices=PLANNERS, default=PLANNERS)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--beside", choices=PLANNERS, help="a planner whose rows stand, to measure in turns with")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "large.json")
-    options = parser.parse_args()
-    for name in {*options.planners, options.beside} - {None}:
+def measure(
+    *,
+    counts: tuple[int, ...] = tuple(AIMS),
+    instances: tuple[str, ...] = ("mixed", "wide"),
+    planners: tuple[str, ...] = tuple(ALLOCATORS),
+    rounds: int = 2,
+    beside: str = "",
+    out: Path,
+) -> Iterator[Found]:
+    """Measure; `beside` is a planner whose rows stand, to measure in turns with."""
+    for name in {*planners, beside} - {""}:
         ALLOCATORS[name].place(instance("inference", 100))
-    rows: dict[Asked, dict[str, Any]] = {}
-    if options.out.exists():
-        rows = {key(row): row for row in json.loads(options.out.read_text())["rows"]}
-    missed = 0
-    for count in options.counts:
-        for name in options.instances:
-            problem = instance(name, count)
-            bound = most_live(problem)
-            for planner in options.planners:
-                how: dict[str, Any] = {}
-                if options.beside:
-                    plan, ratios = beside(problem, planner, options.beside, options.rounds)
-                    seconds = median(ratios) * rows[count, name, options.beside]["seconds"]
-                    how = {"beside": options.beside, "times": ratios}
-                else:
-                    plan, seconds = measured(problem, planner, options.rounds)
-                judge(plan)
-                ratio = round(plan.peak_bytes / bound, 4)
-                aim = AIMS.get(count)
-                row = {
-                    "buffers": count,
-                    "instance": name,
-                    "planner": planner,
-                    "seconds": round(seconds, 2),
-                    "ratio": ratio,
-                }
-                rows[key(row)] = {**row, "aim": aim, **how}
-                missed += aim is not None and seconds > aim
-                write(options.out, rows)
-                print(f"{count:>9,}  {name:10} {planner:19} {seconds:6.2f} s  {ratio:.4f}", flush=True)
-    return missed
+    rows = {key(row): row for row in kept(out).get("rows", ())}
+    missed: list[Asked] = []
+    for count, name in product(counts, instances):
+        problem = instance(name, count)
+        bound, aim = most_live(problem), AIMS.get(count)
+        for planner in planners:
+            how: dict[str, Any] = {}
+            if beside:
+                plan, ratios = in_turns_with(problem, planner, beside, rounds)
+                seconds = median(ratios) * rows[count, name, beside]["seconds"]
+                how = {"beside": beside, "times": ratios}
+            else:
+                plan, seconds = measured(problem, planner, rounds)
+            judge(plan)
+            ratio = round(plan.peak_bytes / bound, 4)
+            row = {"buffers": count, "instance": name, "planner": planner, "seconds": round(seconds, 2)}
+            rows[key(row)] = {**row, "ratio": ratio, "aim": aim, **how}
+            missed += [key(row)] * (aim is not None and seconds > aim)
+            print(f"{count:>9,}  {name:10} {planner:19} {seconds:6.2f} s  {ratio:.4f}", flush=True)
+            out.with_suffix(".md").write_text(table(rows))
+            about = {"unit": "CPU seconds of one thread, planning alone", "seed": SEED}
+            yield {**about, "missed": missed, "rows": [*rows.values()]}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(
+        measure,
+        failed="missed",
+        known={"instances": INSTANCES, "planners": ALLOCATORS, "beside": {"", *ALLOCATORS}},
+    )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import Found, kept, run
+from harness import Found, grown, run
 
 from hostile import KINDS, mutants
 
@@ -40,14 +40,15 @@ def tried(name: str, count: int, seed: int) -> dict[str, Any]:
 
 def measure(*, count: int = 1000, seed: int = 1, kind: tuple[str, ...] = (), out: Path) -> Iterator[Found]:
     """Try the kinds that are named, or all; what is not tried again keeps its row."""
-    rows = {row["kind"]: row for row in kept(out).get("kinds", ())}
-    for name in kind or KINDS:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            rows[name] = row = pool.apply(tried, (name, count, seed))
-        told = {key: value for key, value in row.items() if key != "bad_ones"}
-        print(told, *row["bad_ones"][:5], sep="\n", flush=True)
-        every = [rows[kind] for kind in KINDS if kind in rows]
-        yield {"kinds": every, "bad": sum(row["bad"] for row in every)}
+
+    def rows() -> Iterator[Found]:
+        for name in kind or KINDS:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                yield pool.apply(tried, (name, count, seed))
+
+    return grown(
+        rows(), under="kinds", by="kind", out=out, order=KINDS, bad=lambda rows: sum(row["bad"] for row in rows)
+    )
 
 
 if __name__ == "__main__":
