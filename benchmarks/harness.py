@@ -172,7 +172,7 @@ def table(found: Mapping[str, Any]) -> str:
 
 def _rows(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{\n " + ",\n ".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in value.items()) + "\n}"
+        return "{\n " + ",\n ".join(json.dumps({name: row})[1:-1] for name, row in value.items()) + "\n}"
     return "[\n " + ",\n ".join(map(json.dumps, value)) + "\n]"
 
 
