@@ -1,22 +1,32 @@
-"""Commands killed at random moments, and with disks that fail: resumed to the same bits, or refused in one line, nothing half written.
+"""Commands stopped while they write.
 
-    python benchmarks/kills.py [--count N] [--seed S] [--command NAME,...] [--again] [--out FILE]
+    python benchmarks/kills.py kills [--count N] [--seed S] [--command NAME,...] [--again] [--out FILE]
+    python benchmarks/kills.py every_write [--command NAME,...] [--cases N] [--out FILE]
 
-Each command is run once to its end; what it leaves is the measure. Then, N times: it is begun in a fresh folder in a fork and killed (SIGKILL) after a
-random part of that time, every second time on a disk whose fsync says EIO from a random call on; beside these, write says ENOSPC, or the process is killed
-between the rename and the sync of the folder (`WAYS`). What is there then is read: a file is whole or not there, one that grows is the beginning of the
-whole. The command is run again, as often as it is refused for what the first one left, going on where it can, and what it leaves is compared with the measure
-byte by byte; entries that say how long something took are left out. Temporary files must be gone at the end. Exit status 1 where anything is otherwise.
+`kills`: commands killed at random moments, and with disks that fail: resumed to the same bits, or refused in one line, nothing half written. Each command is
+run once to its end; what it leaves is the measure. Then, N times: it is begun in a fresh folder in a fork and killed (SIGKILL) after a random part of that
+time, every second time on a disk whose fsync says EIO from a random call on; beside these, write says ENOSPC, or the process is killed between the rename and
+the sync of the folder (`WAYS`). What is there then is read: a file is whole or not there, one that grows is the beginning of the whole. The command is run
+again, as often as it is refused for what the first one left, going on where it can, and what it leaves is compared with the measure byte by byte; entries
+that say how long something took are left out. Temporary files must be gone at the end. Exit status 1 where anything is otherwise. The commands are small, so
+that many moments can be tried, and write all that such a command writes: six epochs of training with a checkpoint after each; a scenario's whole report; a
+campaign of twelve programs in two chunks against a planner held to a promise that it does not give, whose finding is kept, reduced, drawn and made a test; a
+replay's journal; a graph captured from ggml with its evidence; a page of a document of some ops with all its pictures. A moment is a part of the time in
+which the machine let the command run or it waited for a disk or a process of its own (`ran`), so that a busy machine moves no moment behind the end. Pictures
+are drawn once, before the forks, which write them: how they are drawn is not what is killed here, and most moments fall where files are written. What was
+tried is written every `KEPT_TIMES` times; a command that was tried less than N times goes on from there, with `--again` it begins anew.
 
-The commands are small, so that many moments can be tried, and write all that such a command writes: six epochs of training with a checkpoint after each; a
-scenario's whole report; a campaign of twelve programs in two chunks against a planner held to a promise that it does not give, whose finding is kept, reduced,
-drawn and made a test; a replay's journal; a graph captured from ggml with its evidence; a page of a document of some ops with all its pictures.
-
-A moment is a part of the time in which the machine let the command run or it waited for a disk or a process of its own (`ran`), so that a busy machine
-moves no moment behind the end. Pictures are drawn once, before the forks, which write them: how they are drawn is not what is killed here, and most moments
-fall where files are written.
-
-What was tried is written every `KEPT` times; a command that was tried less than N times goes on from there, with `--again` it begins anew.
+`every_write`: every call that writes, every moment, every fault: what is left is the old state or the new one, and foreign files are whole. The commands are
+those of `kills` and the others that write (`MORE`; `ELSEWHERE` names those that write through the same call of the library as one that is
+tried). Each is run once undisturbed in a fork, under a shim that lists its calls of open, mkdir, rename, replace, unlink, rmdir, fsync, chmod and write. Then
+for each call, before it and behind it (of a write: after half of it), and for each fault of `FAULTS`, it is begun in a fresh folder and stopped there: by
+KILL, INT or TERM, by an error ENOSPC or EIO of that call, or by a second process that runs the same command to its end in the middle. A folder of results
+holds files of the user and, where a report is replaced, an old report. What is left is read: each file has its old bytes, its new ones, or waits beside them;
+the user's files have theirs. Then the command is run again, and what it leaves is compared byte by byte with what it leaves undisturbed. A command that comes
+to one *site* many times (the same call in the same stack of our functions, for a file of the same role: each checkpoint of a training) is stopped at the
+first, the second and the last of them. These pairs of moment and fault are tried in one shuffled order in which the faults take turns, the first N of them,
+and a command of which less were tried goes on from there; the table says how many calls, sites and pairs there are and how many were tried. Exit status 1
+where one is lost. SQLite's tests of crashes and of errors of the disk are the model (https://sqlite.org/testing.html).
 """
 
 import contextlib
@@ -24,23 +34,24 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-import harness
-from harness import ROOT, Found
+from harness import HERE, ROOT, Found, grown, kept, run_one_of
 
-from hostile import TOML
+from hostile import KINDS, TOML, _llama
 from safetensors import SafetensorError, safe_open
 
 from allocsim import files
@@ -48,9 +59,13 @@ from allocsim.cli import main as command
 from allocsim.document import dumps, read
 from allocsim.errors import AllocsimError
 from allocsim.files import MARK
+from allocsim.files.folders import SWAP
 from allocsim.fuzzing.broken_property import BrokenProperty
 from allocsim.model import Document
+from allocsim.systems.ggml.access.library import find
+from engine.models import adapters, llama, model_files
 from engine.training.checkpoint import DIGEST
+from reports.serving.static_files import PYODIDE
 
 CASE = ROOT / "tests" / "data" / "cases" / "missed-reader-with-calls.json"
 LONG = TOML.replace("epochs = 1", "epochs = 6\nsave_every = 1").replace("points = 20", "points = 60")
@@ -176,14 +191,12 @@ COMMANDS = {
     "plan": one("plan CASE --allocator ggml -o OUT", made="p.json"),
     "check": one("check CASE --write-baseline OUT", made="b.json"),
 }
-
-KEPT = 10
+CALLS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
+KEPT_TIMES = 10
 """Times between two writings of the table."""
-
 KILL, KILL_AND_SYNC, SPACE, RENAME = "kill", "kill, fsync fails", "no space", "between rename and sync"
 WAYS = (*(KILL, KILL_AND_SYNC) * 5, SPACE, RENAME)
 """In turn: ten of twelve are killed at a random moment."""
-
 LOOK = 0.001
 """Seconds between two looks at how far a command is."""
 
@@ -219,7 +232,7 @@ def ran(process: int, begun: float) -> float:
 
 
 def run(
-    arguments: list[str], *, after: float | None = None, fault: Callable[[], None] | None = None
+    arguments: list[str], *, after: float | None = None, fault: Callable[[], object] | None = None
 ) -> tuple[int, str, float]:
     """Run a command in a fork, killed after it `ran` some seconds; return its exit status (below 0: the signal), what it said, how long it ran."""
     with tempfile.TemporaryFile("w+") as said:
@@ -282,50 +295,85 @@ def failing(number: int) -> Callable[[], None]:
     return fail
 
 
-def fault_of(way: str, generator: random.Random) -> Callable[[], None] | None:
-    """Return what makes a disk fail at a random call, None where nothing of it does."""
-    left = [generator.randrange(1, 12)]
+def shim(due: Callable[[str, object, int, bool], bool], fault: Callable[[], None]) -> Callable[[], None]:
+    """Have a fault happen at calls of this process that write; return what takes it away again.
 
-    def spent() -> bool:
-        left[0] -= 1
-        return left[0] <= 0
+    Each call is asked for before it and behind it (of a write: after half of it), by its name, what it is of, its number among all, and whether it is behind.
+    """
+    numbers = count()
+    real = {name: getattr(os, name) for name in CALLS}
+    true_write, true_open = Path.write_bytes, Path.open
 
-    true_sync, true_write, true_open, true_replace = os.fsync, Path.write_bytes, Path.open, Path.replace
-    full = failing(errno.ENOSPC)
+    def begin(name: str, of: object) -> int:
+        number = next(numbers)
+        if due(name, of, number, False):
+            fault()
+        return number
 
-    def sync(handle: int) -> None:
-        failing(errno.EIO)() if spent() else true_sync(handle)
+    def counted(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if name == "open" and not (arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+                return real[name](*arguments, **options)
+            of = arguments[0] if arguments else None
+            number = begin(name, of)
+            answer = real[name](*arguments, **options)
+            if due(name, of, number, True):
+                fault()
+            return answer
 
-    def write(self: Path, data: bytes) -> int:
-        if spent():
+        return call
+
+    def write_bytes(self: Path, data: bytes) -> int:
+        if due("write", self, begin("write", self), True):
             true_write(self, data[: len(data) // 2])
-            full()
+            fault()
         return true_write(self, data)
 
     def opened(self: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
-        file = true_open(self, mode, *more, **named)
-        return Half(file, spent, full) if mode == "ab" else file  # as a journal grows
+        if mode != "ab":  # as a journal grows
+            return true_open(self, mode, *more, **named)
+        number = begin("append", self)
+        return Half(true_open(self, mode, *more, **named), lambda: due("append", self, number, True), fault)
 
-    def replace(self: Path, target: Path) -> Path:
-        moved = true_replace(self, target)
-        if spent():
-            os.kill(os.getpid(), signal.SIGKILL)
-        return moved
+    for name in CALLS:
+        setattr(os, name, counted(name))
+    Path.write_bytes, Path.open = write_bytes, opened  # type: ignore[method-assign]
 
-    changed: dict[str, list[tuple[Any, str, Any]]] = {
-        KILL_AND_SYNC: [(os, "fsync", sync)],
-        SPACE: [(Path, "write_bytes", write), (Path, "open", opened)],
-        RENAME: [(Path, "replace", replace)],
-    }
+    def taken_away() -> None:
+        for name in CALLS:
+            setattr(os, name, real[name])
+        Path.write_bytes, Path.open = true_write, true_open  # type: ignore[method-assign]
 
-    def set_all() -> None:
-        for changes in changed[way]:
-            setattr(*changes)
-
-    return set_all if way in changed else None
+    return taken_away
 
 
-def tried(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def fault_on(way: str, generator: random.Random) -> Callable[[], object] | None:
+    """Return what makes a disk fail at a random call, and at such calls behind it; None where nothing of it does."""
+    left = [generator.randrange(1, 12)]
+
+    def due(name: str, _: object, __: int, behind: bool) -> bool:  # noqa: FBT001 - as `shim` asks
+        if (name, behind) not in DISKS[way]:
+            return False
+        left[0] -= 1
+        return left[0] <= 0
+
+    return partial(shim, due, FALLS[way]) if way in DISKS else None
+
+
+DISKS = {
+    KILL_AND_SYNC: {("fsync", False)},
+    SPACE: {("write", True), ("append", True)},
+    RENAME: {("replace", True)},
+}
+"""Way -> calls at which a disk fails: name, and whether behind it."""
+FALLS = {
+    KILL_AND_SYNC: failing(errno.EIO),
+    SPACE: failing(errno.ENOSPC),
+    RENAME: lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def tried_at_random(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Kill one command `count` times, those of an earlier row among them; yield its row, as it grows."""
     killed, wrong = COMMANDS[name], before.get("wrong_ones", [])
     ways = {way: defaultdict(int, before.get("ways", {}).get(way, {})) for way in WAYS}
@@ -337,57 +385,293 @@ def tried(name: str, count: int, seed: int, before: dict[str, Any]) -> Iterator[
             command(killed.arguments(first_one))  # what it loads, compiles and draws, forks need not
         status, said, seconds = run(killed.arguments(whole))
         assert status in (0, 1), said
-        measure = killed.measured(whole)
+        kills = killed.measured(whole)
         for number in range(before.get("tried", 0), count):
             generator = random.Random(f"{name} {seed} {number}")  # noqa: S311 - moments, no secrets
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             way = WAYS[number % len(WAYS)]
             after = generator.uniform(0, seconds) if way in (KILL, KILL_AND_SYNC) else None
-            first, said, _ = run(killed.arguments(folder), after=after, fault=fault_of(way, generator))
+            first, said, _ = run(killed.arguments(folder), after=after, fault=fault_on(way, generator))
             ways[way]["ended before" if first in (0, 1) else "killed" if first < 0 else "refused"] += 1
             odd = first not in (0, 1) and first >= 0 and (first != 2 or said.count("\n") != 1)
             problem = f"exit status {first}: {said}" if odd else ""
-            problem = killed.half(folder, whole) or problem or resumed(killed, folder, measure)
+            problem = killed.half(folder, whole) or problem or resumed(killed, folder, kills)
             if problem:
                 wrong.append({"number": number, "way": way, "says": problem[:300]})
-            if number + 1 in {count, *range(0, count, KEPT)}:
+            if number + 1 in {count, *range(0, count, KEPT_TIMES)}:
                 at_random = sum(sum(ways[way].values()) for way in (KILL, KILL_AND_SYNC))
                 row = {"command": name, "tried": number + 1, "at_random_moments": at_random}
                 row |= {"seconds": round(seconds, 3), "ways": ways}
                 yield {**row, "wrong": len(wrong), "wrong_ones": wrong}
 
 
-def resumed(killed: Killed, folder: Path, measure: dict[str, Any], *, but: str | None = None, swap: str = "") -> str:
+def resumed(killed: Killed, folder: Path, kills: dict[str, Any], *, but: str | None = None, swap: str = "") -> str:
     """Run the command again; return what is not as it ought to be, empty where all is. It may be refused with a line that has `but`."""
     status, said, _ = run(killed.arguments(folder))
     if status not in (0, 1) and (but is None or but not in said):
         return f"again, exit status {status}: {said[-200:]}"
     found = killed.measured(folder)
-    if found != measure:
-        return f"other bytes in {[key for key in {**measure, **found} if found.get(key) != measure.get(key)]}"
+    if found != kills:
+        return f"other bytes in {[key for key in {**kills, **found} if found.get(key) != kills.get(key)]}"
     left = [path.name for path in folder.rglob("*") if MARK in path.name or path.name == swap]
     return f"left {left}" if left else ""
 
 
-def measure(
+def kills(
     *, count: int = 240, seed: int = 1, command: tuple[str, ...] = tuple(COMMANDS), again: bool = False, out: Path
 ) -> Iterator[Found]:
     """Kill all commands."""
     assert files.LOCKS, "without locks nothing is swept"
     draw_once()
     os.chdir(tempfile.gettempdir())  # some commands write where they are
-    kept = harness.kept(out)
-    goes_on = not again and kept.get("seed", seed) == seed
-    rows = {row["command"]: row for row in kept.get("commands", ())}
-    for name in command:
-        before = rows.get(name, {}) if goes_on and "ways" in rows.get(name, {}) else {}
-        for row in tried(name, count, seed, before):
-            rows[name] = row
-            every = [rows[name] for name in COMMANDS if name in rows]
-            yield {"seed": seed, "wrong": sum(row["wrong"] for row in every), "commands": every}
-        print(json.dumps(rows[name]), flush=True)
+    found = kept(out)
+    goes_on = not again and found.get("seed", seed) == seed
+    before = {row["command"]: row for row in found.get("commands", ()) if goes_on and "ways" in row}
+    rows = (row for name in command for row in tried_at_random(name, count, seed, before.get(name, {})))
+    told = {"under": "commands", "by": "command", "out": out, "order": COMMANDS, "seed": seed}
+    return grown(rows, **told, wrong=lambda rows: sum(row["wrong"] for row in rows))
+
+
+KEPT = 20
+"""Cases after which the table is written."""
+ORDER = "shuffled, faults in turns"
+FAULTS = ("KILL", "INT", "TERM", "ENOSPC", "EIO", "second process")
+NOTES = {
+    "out/notes.txt": b"mine",
+    "out/figures/mine.png": b"mine too",
+    **{f"{one}/notes": b"mine" for one in "cordegklnuv"},
+}
+ONCE = " already; --out takes another folder"
+"""What `merge` says of a folder in which all is."""
+OLD_REPORT = {"out/report.json": b"{}\n", "out/report.md": b"old\n", "out/figures/loss.png": b"old\n"}
+
+
+def laid(folder: Path, name: str) -> dict[str, bytes]:
+    """Make a folder with files of the user, and an old report where one is replaced; return them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    there = {**NOTES, **(OLD_REPORT if name == "repro" else {})}
+    for place, data in there.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_bytes(data)
+    return there
+
+
+def site(name: str, of: object) -> str:
+    """Return what is equal for calls that do the same: the call, what kind of file it is of, and the functions of ours that led to it."""
+    path = Path(f"/proc/self/fd/{of}").readlink() if isinstance(of, int) else Path(str(of))
+    begin, mark, _ = path.name.partition(MARK)
+    role = re.sub(r"[0-9a-f]{8,}|\d+", "#", f"{begin}{MARK}{path.suffix}" if mark else path.name)
+    places, frame = [], sys._getframe(2)  # noqa: SLF001 - `inspect.stack` reads every source
+    while frame is not None:
+        code, frame = frame.f_code, frame.f_back
+        if Path(code.co_filename).is_relative_to(ROOT) and not Path(code.co_filename).is_relative_to(HERE):
+            places.append(code.co_qualname)
+    return f"{name} {role} {' '.join(places)}"
+
+
+def chosen(sites: Sequence[str]) -> list[int]:
+    """Return the calls that are tried: of each site the first, the second and the last."""
+    found: dict[str, list[int]] = {}
+    for number, each in enumerate(sites):
+        found.setdefault(each, []).append(number)
+    return sorted({number for numbers in found.values() for number in (*numbers[:2], numbers[-1])})
+
+
+def at_moment(moment: int, fault: Callable[[], None], told: Path | None = None) -> None:
+    """Count the calls of this process; call `fault` once, at moment 2k before call k, at 2k + 1 behind it. Write each call's name into `told`."""
+    log = None if told is None else os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    left = {moment}
+
+    def due(name: str, of: object, number: int, behind: bool) -> bool:  # noqa: FBT001 - as `shim` asks
+        if log is not None and not behind:
+            os.write(log, f"{name}\t{site(name, of)}\n".encode())
+        now = 2 * number + behind in left
+        left.discard(2 * number + behind)
+        return now
+
+    _taken_away.append(shim(due, fault))
+
+
+CLEARS_FIRST = """import numpy as np
+def add(x, y, out):
+    out[:] = 0
+    np.add(x, y, out)
+KERNELS = {"add": {"call": add, "in_place": [[0, 0]], "dtypes": "f32"}}
+"""
+
+
+def _folder(text: str, *, made: str) -> Killed:
+    """Return a command that writes files of one folder, in which the user has some; OUT stands for it, IN for `_inputs`."""
+
+    def arguments(folder: Path) -> list[str]:
+        return [word.replace("OUT", str(folder / made)).replace("IN", _inputs().name) for word in text.split()]
+
+    return Killed(arguments, _below(made), _cut(made))
+
+
+@lru_cache(maxsize=1)
+def _inputs() -> tempfile.TemporaryDirectory[str]:
+    """Make once what is read: a llama `m`, its adapters `a`, a kernel that clears its result and then reads, the log of a program that calls ggml, and `p` for Pyodide."""
+    made = tempfile.TemporaryDirectory()
+    place, (config, weights) = Path(made.name), _llama()
+    drawn = {**llama.init_parameters(config, seed=4), **weights}
+    (place / "clears_first.py").write_text(CLEARS_FIRST)
+    sys.path.append(made.name)
+    for folder, made_of in (
+        ("m", model_files.files(config, weights)),
+        ("a", adapters.files(config, drawn)),
+        ("p", dict.fromkeys(PYODIDE, b"no program")),
+    ):
+        (place / folder).mkdir()
+        for name, data in made_of.items():
+            (place / folder / name).write_bytes(data)
+    host = [str(ROOT / "tests" / "data" / "ggml_host" / "ctypes_host.py"), str(find("before")), "wrong", "named"]
+    with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+        assert command(["record", "ggml", "-o", str(place / "log"), "--", sys.executable, *host]) == 1
+    return made
+
+
+def _trace(folder: Path) -> list[str]:
+    return ["trace", str(KINDS["allocator events"].make(folder)), "-o", str(folder / "trace.json")]
+
+
+MORE = {
+    "convert": one("convert CASE OUT", made="d.json"),
+    "check --certificate": one("check CASE --certificate OUT", made="claims.txt"),
+    "check --junit": one("check CASE --junit OUT", made="junit.xml"),
+    "check --sarif": one("check CASE --sarif OUT", made="sarif.json"),
+    "check --findings": one("check CASE --findings OUT", made="causes.csv"),
+    "capture dumper": one("capture dumper -o OUT", made="dump.c"),
+    "generate": _folder("generate IN/m --tokens 1,2 --length 2 --out OUT", made="g"),
+    "merge": _folder("merge IN/m IN/a --out OUT", made="n"),
+    "serve": _folder("serve --pyodide IN/p -o OUT", made="v"),
+    "record --documents": _folder("record ggml --log IN/log --documents OUT", made="d"),
+    "record --object": _folder("record ggml --object OUT", made="o"),
+    "audit": _folder("audit clears_first:KERNELS --layouts over --out OUT", made="u"),
+    "fuzz ggml": _folder("fuzz ggml --examples 1 --no-shrink --json --corpus OUT", made="k"),
+    "trace": Killed(_trace, _bytes("trace.json"), _cut("trace.json")),
+    "plot": one("plot CASE -o OUT", made="map.svg"),
+    "bisect": Killed(words("bisect CASE -o IN/s --json"), _below("s"), _cut("s")),
+}
+"""Commands that write and are not in `COMMANDS`."""
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("compare --plot", "capture ggml --plot", "repro show --plot", "repro run --plot", "audit --picture"),
+        "as `plot`",
+    ),
+    "repro gallery --out": "one page, as `report`",
+    "diagnose --out": "the folder of a report, as `repro`; so does `repro run` of several scenarios",
+    "fuzz --online": "a folder for each finding, as `serve`",
+    "record ggml --out": "the log grows in the recorded program, and is read up to its last whole line",
+    "join --out": "one document, as `convert`",
+    "record malloc --out": "the same; cut to its length by a rename, as `convert` writes",
+    "check --format github": "a line is added to the file of the job, which is not ours alone",
+}
+"""What writes and is not tried here -> how, and which command that is tried does the same."""
+ALL = {**COMMANDS, **MORE}
+_taken_away: list[Callable[[], None]] = []
+"""Of this process: what takes its shim away."""
+
+
+def fault_of(which: str, arguments: list[str]) -> Callable[[], None]:
+    """Return what happens at the moment."""
+    if which in ("ENOSPC", "EIO"):
+        return failing(getattr(errno, which))
+    if which == "second process":
+
+        def second() -> None:
+            child = os.fork()
+            if child == 0:
+                _taken_away[-1]()
+                status = 70
+                try:
+                    status = command(arguments)
+                finally:
+                    os._exit(status)
+            os.waitpid(child, 0)
+
+        return second
+    return lambda: os.kill(os.getpid(), getattr(signal, f"SIG{which}"))
+
+
+def lost(folder: Path, before: dict[str, bytes], whole: Path) -> str:
+    """Return what is neither old nor new, empty where nothing is."""
+    for place, mine in NOTES.items():
+        if not (folder / place).exists() or (folder / place).read_bytes() != mine:
+            return f"a file of the user is lost: {place}"
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        grows = path.suffix in (".jsonl", ".toml", ".safetensors")
+        if not path.is_file() or MARK in path.name or SWAP in path.parts or grows:
+            continue  # what waits, what grows and what goes from step to step is compared once the command was run again
+        new = (whole / name).read_bytes() if (whole / name).exists() else None
+        begun = (new or b"").startswith(path.read_bytes()) or "findings" in name
+        if path.read_bytes() not in (before.get(name), new) and not begun:
+            return f"neither old nor new: {name}"
+    swapped = (folder / "out" / SWAP).exists()
+    gone = [name for name in before if name not in NOTES and not (folder / name).exists() and not swapped]
+    return f"gone: {gone}" if gone and any((whole / name).exists() for name in gone) else ""
+
+
+def tried(name: str, most: int, before: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the row of one command, after each `KEPT` cases and at the end; go on from an earlier row of the same calls."""
+    killed = ALL[name]
+    with tempfile.TemporaryDirectory() as base:
+        whole, first, folder = (Path(base) / part for part in ("whole", "first", "w"))
+        for place in (first, whole):
+            laid(place, name)
+        with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+            command(killed.arguments(first))
+        calls = Path(base) / "calls"
+        status, said, _ = run(killed.arguments(whole), fault=lambda: at_moment(-1, lambda: None, calls))
+        assert status in (0, 1), said
+        told = [line.split("\t") for line in calls.read_text().splitlines()]
+        every_write, names, sites = killed.measured(whole), [row[0] for row in told], [row[1] for row in told]
+        taken = chosen(sites)
+        cases = [(moment, which) for call in taken for moment in (2 * call, 2 * call + 1) for which in FAULTS]
+        random.Random(f"{name} {len(cases)}").shuffle(cases)  # noqa: S311 - an order, no secret
+        cases = _in_turns(cases)
+        known = {"calls": len(names), "sites": len({*sites}), "calls_chosen": len(taken)}
+        known |= {"moments_and_faults": len(cases)}
+        like = {**known, "order": ORDER}
+        before = before if before is not None and {key: before.get(key) for key in like} == like else {}
+        done, wrong = Counter[str](before.get("by_fault", {})), list(before.get("lost_ones", ()))
+        for number, (moment, which) in list(enumerate(cases[:most]))[done.total() :]:
+            there = laid(folder, name)
+            arguments = killed.arguments(folder)
+            status, said, _ = run(arguments, fault=lambda m=moment, w=which, a=arguments: at_moment(m, fault_of(w, a)))
+            fell = f"exit status {status}: {said[-300:]}" if status == 70 or "Traceback" in said else ""
+            again = partial(resumed, killed, folder, every_write, but=ONCE, swap=SWAP)
+            found = lost(folder, there, whole) or fell or again()
+            done[which] += 1
+            if found:
+                about = {"call": moment // 2, "of": names[moment // 2], "behind": bool(moment % 2), "fault": which}
+                wrong.append({**about, "says": found[:300]})
+            if number + 1 in {min(most, len(cases)), *range(0, most, KEPT)}:
+                yield {
+                    "command": name, "order": ORDER, **known, "by_call": dict(Counter(names)),
+                    "tried": done.total(), "by_fault": dict(sorted(done.items())), "lost": len(wrong), "lost_ones": wrong,
+                }  # fmt: skip
+
+
+def _in_turns(cases: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return moments with their faults, one of each fault after the other, in the order given."""
+    rows = ([case for case in cases if case[1] == which] for which in FAULTS)
+    return [case for turn in zip_longest(*rows) for case in turn if case is not None]
+
+
+def every_write(*, command: tuple[str, ...] = tuple(ALL), cases: int = 1 << 20, out: Path) -> Iterator[Found]:
+    """Try so many cases of each command; those of the table count."""
+    draw_once()
+    os.chdir(tempfile.gettempdir())  # some commands write where they are
+    before = {row["command"]: row for row in kept(out).get("commands", ())}
+    rows = (row for name in command for row in tried(name, cases, before.get(name)))
+    told = {"under": "commands", "by": "command", "out": out, "order": ALL}
+    return grown(rows, **told, lost=lambda rows: sum(row["lost"] for row in rows))
 
 
 if __name__ == "__main__":
-    harness.run(measure, failed="wrong")
+    run_one_of(
+        kills, every_write, failed={"kills": "wrong", "every_write": "lost"}, known={"every_write": {"command": ALL}}
+    )

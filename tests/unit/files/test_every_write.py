@@ -1,4 +1,4 @@
-"""A cut of `benchmarks/every_write.py`: every call that a command writes with, before and behind it, under every fault."""
+"""A cut of `benchmarks/kills.py every_write`: every call that a command writes with, before and behind it, under every fault."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-import every_write
+import kills as every_write
 
 from allocsim import cli, plugins
 
