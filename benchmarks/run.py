@@ -14,16 +14,31 @@ import sys
 from harness import HERE, RESULTS
 
 VARIANTS = {
-    "step_256": ("--seq", "256"),
-    "step_2": ("--threads", "2"),
-    "step_256_2": ("--threads", "2", "--seq", "256"),
-    "step_fused": ("--attention", "fused"),
-    "step_256_fused": ("--seq", "256", "--attention", "fused"),
+    "step_256": ("step", "--seq", "256"),
+    "step_2": ("step", "--threads", "2"),
+    "step_256_2": ("step", "--threads", "2", "--seq", "256"),
+    "step_fused": ("step", "--attention", "fused"),
+    "step_256_fused": ("step", "--seq", "256", "--attention", "fused"),
+    **{
+        name: (script, name)
+        for script, names in {
+            "answers": ("answer", "hurtful"),
+            "at_length": ("sound",),
+            "checks": ("checks", "order"),
+            "detectors": ("audit", "modes", "replay", "waste"),
+            "engine_parts": ("attention", "checkpoint", "kernels", "sanitizer"),
+            "program_rates": ("fuzzing",),
+            "shelf": ("planning",),
+        }.items()
+        for name in names
+    },
 }
-"""Benchmarks that are `step.py` with options."""
+"""Benchmark -> script with its first words, where it is not the script of its name."""
+
+STEPS = tuple(name for name, words in VARIANTS.items() if words[0] == "step")
 
 BENCHMARKS = (
-    *("step", *VARIANTS, "sanitizer", "products", "kernels", "scalars", "first_use", "checks", "answer", "hurtful"),
+    *("step", *STEPS, "sanitizer", "products", "kernels", "scalars", "first_use", "checks", "answer", "hurtful"),
     *(
         "checkpoint",
         "audit",
@@ -49,10 +64,11 @@ def main() -> int:
         sys.exit(f"no benchmark {', '.join(sorted(odd))}; there are {', '.join(BENCHMARKS)}")
     failed = 0
     for name in names:
-        script = HERE / f"{'step' if name in VARIANTS else name}.py"
-        about = (ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or "").partition("\n")[0]
-        print(f"== {name}: {' '.join((about, *VARIANTS.get(name, ())))}", flush=True)
-        command = [sys.executable, script, "--out", RESULTS / f"{name}.json", *VARIANTS.get(name, ()), *options]
+        script, *words = VARIANTS.get(name, (name,))
+        path = HERE / f"{script}.py"
+        about = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        print(f"== {name}: {' '.join((about, *words))}", flush=True)
+        command = [sys.executable, path, *words, "--out", RESULTS / f"{name}.json", *options]
         failed += subprocess.run(command, check=False).returncode != 0
     subprocess.run([sys.executable, HERE / "table.py"], check=False)
     return failed

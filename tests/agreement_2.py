@@ -2,7 +2,7 @@
 
 The oracle (`tests/oracle2`) works on parsed JSON and shares no code with the judge. What is compared is what a record is about, and the bytes,
 witnesses and steps of those that have them. Left out: `AllocOverLive`, whose hand-overs the oracle does not know, and what a plan does against
-its own problem, of which format-2 says nothing (the twin of version 1 knows both). `laws/test_oracle2.py` and `benchmarks/judges.py` ask it.
+its own problem, of which format-2 says nothing (the twin of version 1 knows both). `laws/test_oracle2.py` and `benchmarks/verdicts.py judges` ask it.
 """
 
 import json

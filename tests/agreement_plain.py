@@ -1,7 +1,7 @@
 """The plain judge against the columns on one document: the same records in the same order, the same counts and sizes.
 
 The plain judge reads the native JSON by itself. Compared is every field of a record but its words. `laws/test_plain.py` and
-`benchmarks/judges.py` ask it, also with every screen forced on.
+`benchmarks/verdicts.py judges` ask it, also with every screen forced on.
 """
 
 import dataclasses

@@ -22,18 +22,24 @@ from tests.ggml_live import live
 PROGRAMS = Path(__file__).parent / "data" / "ggml_host"
 
 
+def compiled(name: str, folder: Path) -> str:
+    """Compile a program, linked with the library `before`, into a folder; return its path."""
+    libraries = find("before").parent
+    linked = [str(next(libraries.glob(f"libggml-{part}-*.so*"))) for part in ("cpu", "base")]
+    options = [f"-Wl,--disable-new-dtags,-rpath,{libraries}", "-Wl,--allow-shlib-undefined", "-lm"]
+    source, made = str(PROGRAMS / f"{name}.c"), str(folder / name)
+    subprocess.run([os.environ.get("CC", "cc"), "-O1", source, *linked, "-o", made, *options], check=True)
+    return made
+
+
 def programs(folder: Path) -> Path:
-    """Compile the programs, linked with the library `before`, into a folder, and return it."""
+    """Compile the programs into a folder, and return it."""
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no C compiler {compiler!r}")
     live("before")
-    libraries = find("before").parent
-    linked = [str(next(libraries.glob(f"libggml-{part}-*.so*"))) for part in ("cpu", "base")]
-    options = [f"-Wl,--disable-new-dtags,-rpath,{libraries}", "-Wl,--allow-shlib-undefined", "-lm"]
     for name in ("host_programs", "scheduled_programs", "thirty_layers"):
-        source, made = str(PROGRAMS / f"{name}.c"), str(folder / name)
-        subprocess.run([compiler, "-O1", source, *linked, "-o", made, *options], check=True)
+        compiled(name, folder)
     return folder
 
 

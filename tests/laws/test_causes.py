@@ -1,6 +1,6 @@
 """Guilt by counterfactual on generated input: the right party, one cause each, and the same answer under other names, numbers and company.
 
-Some hundreds of planted faults run here; thousands by hand (`python benchmarks/causes.py`).
+Some hundreds of planted faults run here; thousands by hand (`python benchmarks/verdicts.py causes`).
 """
 
 from itertools import combinations, pairwise

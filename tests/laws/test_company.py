@@ -5,7 +5,7 @@ from company import LAWS, broken
 from culprits import PLANTS, culprits
 
 EACH = 1
-"""Faults of each plant that are tried here; more by `benchmarks/causes.py --laws`."""
+"""Faults of each plant that are tried here; more by `benchmarks/verdicts.py causes --laws`."""
 
 
 @pytest.mark.parametrize("each", [EACH, pytest.param(2 * EACH, marks=pytest.mark.campaign)])

@@ -21,7 +21,7 @@ from allocsim.verdict import causes_of
 DATA = Path(__file__).parents[1] / "data" / "ggml"
 NAMES = sorted(path.stem for path in DATA.glob("*.json"))
 SAMPLE = 2
-"""Slots that the tests move, and `same` that they drop, of each plan; `benchmarks/shifts.py` takes every one."""
+"""Slots that the tests move, and `same` that they drop, of each plan; `benchmarks/at_length.py shifts` takes every one."""
 
 
 @cache

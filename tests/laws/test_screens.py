@@ -1,7 +1,7 @@
 """What a screen selects covers what is wrong, and what no two buffers overlap is read right: proved within bounds, each claim beside mutants that are refuted, and the
 formulas held against the judge's own code.
 
-`benchmarks/screen_claims.py` proves larger bounds.
+`benchmarks/at_length.py screen_claims` proves larger bounds.
 """
 
 import json

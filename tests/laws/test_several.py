@@ -1,6 +1,6 @@
 """Two and three faults within one program: every party named, none invented, and cures that cure whatever else is wrong.
 
-Some dozens run here; thousands by hand (`python benchmarks/causes.py --several 0:5000`).
+Some dozens run here; thousands by hand (`python benchmarks/verdicts.py causes --several 0:5000`).
 """
 
 import pytest

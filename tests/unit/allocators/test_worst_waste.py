@@ -13,7 +13,7 @@ from allocsim.systems import load
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "benchmarks"))
 
-from worst import STEPS, drawn, problem  # noqa: E402 - after the path above
+from shelf import STEPS, drawn, problem  # noqa: E402 - after the path above
 
 WORST = {
     "best_fit": (1536, 832),

@@ -1,4 +1,4 @@
-"""Documents made to hurt get a right verdict or one clear line, near-linearly; `benchmarks/checks.py` has them a million rows large."""
+"""Documents made to hurt get a right verdict or one clear line, near-linearly; `benchmarks/checks.py checks` has them a million rows large."""
 
 import json
 

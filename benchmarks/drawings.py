@@ -1,46 +1,53 @@
-"""Every kind of picture of a document at 10, 1,000 and 100,000 buffers: time, memory, bytes, what is drawn, and files to be looked at.
+"""Pictures and pages of documents of many buffers: time, memory, bytes, and what a browser takes.
 
-    python benchmarks/pictures.py [--counts N,...] [--kinds K,...] [--suffixes .png,...] [--folder DIR] [--out FILE]
+    python benchmarks/drawings.py pictures [--counts N,...] [--kinds K,...] [--suffixes .png,...] [--folder DIR] [--out FILE]
+    python benchmarks/drawings.py explorer [--counts N,...] [--plans NAME,...] [--planner NAME] [--moves N] [--folder DIR] [--out FILE]
 
-The document is made here, from a seed: the training step of a model of as many layers as give that many buffers, with weights and momenta, activations
-that wait for their backward pass, gradients and short-lived results. It is planned twice. `sound` has the true lifetimes. `faulty` forgets the backward
-reader of every ninth activation, and keeps another ninth of them to the end of the step in vain, so that every mark of the pictures occurs. Both are
-planned by `PLANNER`.
+`pictures`: every kind of picture of a document at 10, 1,000 and 100,000 buffers: time, memory, bytes, what is drawn, and files to be looked at. The document
+is made here, from a seed: the training step of a model of as many layers as give that many buffers, with weights and momenta, activations that wait for their
+backward pass, gradients and short-lived results. It is planned twice. `sound` has the true lifetimes. `faulty` forgets the backward reader of every ninth
+activation, and keeps another ninth of them to the end of the step in vain, so that every mark of the pictures occurs. Both are planned by `PLANNER`. Each
+file is drawn by a process of its own, forked from this one. A time is that process's processor time for `reports.plot`, the judge in it where the kind shows
+conflicts; all that is imported and compiled once is paid before the fork. Peak memory is that of the whole process, imports and document in it. Boxes, labels
+and marks are those of the figure: shapes that are not text, words that are not empty, and points with a marker. Files stay in `--folder`, where it is given.
 
-Each file is drawn by a process of its own, forked from this one. A time is that process's processor time for `reports.plot`, the judge in it where the kind
-shows conflicts; all that is imported and compiled once is paid before the fork. Peak memory is that of the whole process, imports and document in it. Boxes,
-labels and marks are those of the figure: shapes that are not text, words that are not empty, and points with a marker. Files stay in `--folder`, where it is
-given.
+`explorer`: the explorer's page: processor seconds and memory to make it, and what a browser takes to open it, hover, pan, zoom, step and choose. The
+documents are those of `pictures` with the plan that is sound and the one that is faulty, as files. A page is what `allocsim report` makes of
+one, in a process of its own: its processor time and its peak memory, imports, reading and judging in them. The browser is a headless Chromium that draws in
+software. `open_s` is from the start of the navigation until the map is drawn; the others are milliseconds from an event until the frame after it is done, and
+`work_ms` what the scripts of the page take of it: medians of `--moves`, as they were on a machine that may have had other work (`load`).
 """
 
+import os
+import platform
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from harness import Found, forked, run
+from harness import HERE, Found, forked, grown, kept, markdown, run_one_of, took
 
 import numpy as np
+from browser import browser
 from matplotlib.collections import Collection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+import allocsim
 import reports
 from allocsim.allocators import ALLOCATORS
+from allocsim.errors import EngineError
 from allocsim.model import Document, Problem, Program, Role
 from allocsim.programs.builder import ProgramBuilder
 from reports.figures import FIGURES
 
 COUNTS: Final = (10, 1000, 100_000)
-
 PLANNER: Final = "greedy_by_size"
-
 SEED: Final = 18
-
 NO_MARKER: Final = ("None", "none", "", " ", None)
-
 EACH_LAYER: Final = 8
 """Buffers of a layer: weight, momentum, product, activation, two adjoints, gradient, update."""
 
@@ -110,7 +117,7 @@ def forgetful(right: Problem, program: Program) -> Problem:
     return Problem.of(program, start=right.start, stop=stop, **told)
 
 
-def measure(
+def pictures(
     *,
     counts: tuple[int, ...] = COUNTS,
     kinds: tuple[str, ...] = tuple(FIGURES),
@@ -118,35 +125,36 @@ def measure(
     folder: str = "",
 ) -> Iterator[Found]:
     """Draw and measure; then print the table."""
-    rows: list[Found] = []
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(folder or scratch)
         place.mkdir(parents=True, exist_ok=True)
         for kind in kinds:
             reports.plot(documents(10)["faulty"], kind, place / "first.png")
         (place / "first.png").unlink()
-        for count in counts:
-            for name, document in documents(count).items():
-                for kind in kinds:
-                    row = {"buffers": count, "document": name, "kind": kind}
-                    rows.append(row | drawn(document, kind, place / f"{kind}-{count}-{name}", suffixes))
-                    print(rows[-1], flush=True)
-                    unit = "CPU seconds, peak MiB of the process, KiB of the file"
-                    yield {"unit": unit, "seed": SEED, "planner": PLANNER, "rows": rows}
-    print(*table(rows, suffixes), sep="\n")
+        rows = (
+            {"buffers": count, "document": name, "kind": kind}
+            | drawn(document, kind, place / f"{kind}-{count}-{name}", suffixes)
+            for count in counts
+            for name, document in documents(count).items()
+            for kind in kinds
+        )
+        about = {"unit": "CPU seconds, peak MiB of the process, KiB of the file", "seed": SEED, "planner": PLANNER}
+        for found in grown(rows, under="rows", **about):
+            yield found
+    print(*table(found["rows"], suffixes), sep="\n")
 
 
 def table(rows: list[Found], suffixes: tuple[str, ...]) -> list[str]:
     """Return the table of docs/pictures.md: the faulty documents, of time and memory the most of the formats."""
     formats, numbers = [suffix[1:] for suffix in suffixes], ("boxes", "labels", "marks")
     heads = ("kind", "buffers", "s", "MiB", *(f"KiB {form}" for form in formats), *numbers)
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    cells = []
     faulty = [row for row in rows if row["document"] == "faulty"]
     for row in sorted(faulty, key=lambda row: list(FIGURES).index(row["kind"])):
         most = [max(row[form][key] for form in formats) for key in ("seconds", "peak_mib")]
-        cells = (*most, *(row[form]["kib"] for form in formats), *(f"{row[key]:,}" for key in numbers))
-        lines.append(f"| `{row['kind']}` | {row['buffers']:,} | {' | '.join(map(str, cells))} |")
-    return lines
+        sizes = (*most, *(row[form]["kib"] for form in formats), *(f"{row[key]:,}" for key in numbers))
+        cells.append((f"`{row['kind']}`", f"{row['buffers']:,}", *sizes))
+    return markdown(heads, cells)
 
 
 def drawn(document: Document, kind: str, stem: Path, suffixes: tuple[str, ...]) -> Found:
@@ -183,5 +191,55 @@ def contents(figure: Figure) -> dict[str, int]:
     }
 
 
+MOVES: Final = (HERE / "explorer_moves.js").read_text(encoding="utf-8")
+
+
+def page_of(file: Path, path: Path) -> dict[str, float]:
+    """Make a page by the command; return what that took."""
+    ran = took(sys.executable, "-m", "allocsim", "report", file, "-o", path)
+    if ran["status"]:
+        raise EngineError(f"{file}: no page was made of it")
+    return {"cpu_s": ran["cpu"], "peak_mib": ran["peak_mib"], "page_mib": path.stat().st_size / 2**20}
+
+
+def looked_at(path: Path, moves: int) -> dict[str, Any]:
+    """Open a page and do what a reader does."""
+    with browser() as page:
+        page.open(path)
+        opened = page.run("return performance.getEntriesByName('drawn')[0].startTime") / 1000
+        causes = page.text("#causesHead")
+        return {"causes": causes, "open_s": opened, **page.run(MOVES, moves), "console": page.log()}
+
+
+def explorer(
+    *,
+    counts: tuple[int, ...] = (10_000, 100_000),
+    plans: tuple[str, ...] = ("sound", "faulty"),
+    planner: str = PLANNER,
+    moves: int = 30,
+    folder: str = "",
+    out: Path,
+) -> Iterator[Found]:
+    """Measure a row for each count and plan; rows of other counts are kept. A million buffers need a quick planner: skyline_by_area."""
+    before = kept(out)
+    rows = [row for row in before.get("rows", ()) if row["buffers"] not in counts]
+    with tempfile.TemporaryDirectory() as scratch:
+        for count in counts:
+            for name, document in documents(count, planner).items():
+                if name not in plans:
+                    continue
+                stem = Path(folder or scratch).resolve() / f"{name}-{count}"
+                file, path = (stem.with_suffix(suffix) for suffix in (".json", ".html"))
+                allocsim.write(document, str(file))
+                row = {"buffers": count, "plan": name, **page_of(file, path), **looked_at(path, moves)}
+                row = {key: round(told, 2) if isinstance(told, float) else told for key, told in row.items()}
+                rows.append(row := row | {"load": os.getloadavg()[0]})
+                print(row, flush=True)
+                machine = f"{platform.machine()}, {os.cpu_count()} processors"
+                rows.sort(key=lambda row: (row["buffers"], row["plan"]))
+                yield {**before, "machine": machine, "rows": rows}
+
+
 if __name__ == "__main__":
-    run(measure, known={"kinds": FIGURES, "suffixes": reports.SUFFIXES})
+    known = {"pictures": {"kinds": FIGURES, "suffixes": reports.SUFFIXES}, "explorer": {"plans": ("sound", "faulty")}}
+    run_one_of(pictures, explorer, known=known)
