@@ -20,7 +20,7 @@ from pathlib import Path
 from harness import Found, grown, run
 
 import numpy as np
-from large import most_live
+from shelf import most_live
 
 from allocsim import document
 from allocsim.errors import EngineError

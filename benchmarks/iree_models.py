@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from harness import Found, run
 
-from replays import DISAGREES, replay_word
+from random_models import DISAGREES, replay_word
 
 from allocsim.errors import DocumentError
 from allocsim.files import write_atomic

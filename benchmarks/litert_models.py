@@ -1,4 +1,4 @@
-"""Random models of ADD, RESHAPE, RELU and SOFTMAX in a LiteRT interpreter, for `litert.py`.
+"""Random models of ADD, RESHAPE, RELU and SOFTMAX in a LiteRT interpreter, for `random_models.py`.
 
     python benchmarks/litert_models.py FIRST LAST
     python benchmarks/litert_models.py FILE        # for `answers.py`
@@ -163,7 +163,7 @@ def run(model: bytes, switches: dict[str, Any], *, preserve: bool) -> tuple[Any,
 
 
 def pointers(seed: int) -> dict[str, Any]:
-    """Return what `litert.py` reads of one seed."""
+    """Return what `random_models.py` reads of one seed."""
     model, *_ = random_model(seed)
     rng = np.random.default_rng((seed, 2))
     switches = {"plain kernels": int(rng.integers(2)), "threads": int(rng.integers(1, 3))}

@@ -9,6 +9,7 @@ judged and replayed here. Numbers `differ` that are further apart than rounding 
 |---|---|
 | `executorch` | each way through the `.pte` alone. A run is held against the way that it took: a way that is accused and was not run is counted apart, and so is a file whose ways cannot be told from the sides that were taken (a branch that the exporter left out). A model whose buffer outlives the run is held to its first run that differs |
 | `inductor` | each wrapper; the numbers of an accused one are compared once more, with its reuse turned off |
+| `litert` | the pointers of an interpreter, as it plans a model and with `preserve_all_tensors`; an accusation whose numbers are right is a false one, numbers that differ without an accusation are a fault missed. It is run whole, and nothing is kept |
 | `tinygrad` | what the memory planner made of its schedules |
 | `xla` | the dump of a function, with its live ranges |
 
@@ -24,20 +25,24 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from harness import HERE, PEERS, Found, run, until
-
-from replays import DISAGREES, replay_word
+from harness import HERE, PEERS, Found, child, run, until
 
 from allocsim import systems
 from allocsim.errors import AllocsimError
 from allocsim.judge.fast import check
+from allocsim.judge.violations import Report
 from allocsim.model import Document
+from allocsim.opaque import told_by_replay
 from allocsim.systems.executorch import pte_program
 from allocsim.systems.executorch.pte_file import parse
+from allocsim.systems.litert import litert_pointers
 from allocsim.systems.tinygrad import tinygrad_schedule
 
 BATCH: Final = 50
 """Models of one process: the systems take seconds to import."""
+
+MANY: Final = 500
+"""Models of LiteRT of one process."""
 
 ROW: Final = "row.json"
 
@@ -48,7 +53,24 @@ BAD: Final = ("accused, numbers agree", "clean, numbers differ", "refused")
 FAR: Final = 1e-3
 """Of the largest element: more than float32 loses in such chains of operations. As in the scripts that run the models."""
 
+DISAGREES: Final = "replay and judge disagree"
+
 Row = dict[str, Any]
+
+
+def replay_word(document: Document, report: Report) -> str:
+    """Return what a run with opaque kernels says beside a report of everything that is found in a document.
+
+    Of a right judge and a right replay every accusation comes with numbers that differ or is of a rule alone, every clean plan has run, and none `DISAGREES`.
+    """
+    told = told_by_replay(document, [[violation] for violation in report.violations], found=report.violations)
+    if told.why_not is not None:
+        return f"not replayed: {told.why_not}"
+    if told.unaccounted or (report.clean and told.host):
+        return DISAGREES
+    if report.clean:
+        return "clean, and no number differs"
+    return "accused, and numbers differ" if any(told.differs) else "accused of a rule alone"
 
 
 def facts(documents: Iterable[Document]) -> Row:
@@ -153,6 +175,8 @@ SYSTEMS: Final[dict[str, Callable[[Path, Row], Row]]] = {
 }  # fmt: skip
 """System -> what is said now of a seed that is done, from its folder and its row: `told` is what it is counted as."""
 
+LITERT: Final = "litert"
+
 ENVIRONMENT: Final = {"inductor": {"TORCHINDUCTOR_COMPILE_THREADS": "1"}}
 """Of the models' process, beside this one's."""
 
@@ -160,6 +184,30 @@ ENVIRONMENT: Final = {"inductor": {"TORCHINDUCTOR_COMPILE_THREADS": "1"}}
 def doubted(system: str, row: Row) -> bool:
     """Return whether a seed is to be measured with more doubt (`each_seed.py`)."""
     return system == "inductor" and bool(row.get("kinds")) and "reuse" not in row
+
+
+def litert(seeds: range, seconds: float, peers: str) -> Found:
+    """Run models in an interpreter that has ai-edge-litert, `MANY` a process, and judge the pointers that it gave; nothing is kept."""
+    counted, replayed, wrong, version = Counter[str](), Counter[str](), [], ""
+    for first in until(seconds, seeds[::MANY]):
+        for line in child("litert_models.py", str(first), str(min(first + MANY, seeds.stop)), python=peers, quiet=True):
+            row = json.loads(line)
+            version = row["dump"]["versions"]
+            document = litert_pointers.loads(json.dumps(row["dump"]).encode())
+            report = check(document)
+            replayed[replay_word(document, report)] += 1
+            said = "clean" if report.clean else "convicted"
+            counted[f"{said}, numbers {'differ' if row['differs'] else 'agree'}"] += 1
+            wrong += [row["seed"]] if row["differs"] else []
+    unexplained = counted["convicted, numbers agree"] + counted["clean, numbers differ"]
+    return {
+        "version": version,
+        "models": len(seeds),
+        "counts": dict(sorted(counted.items())),
+        "replayed": dict(sorted(replayed.items())),
+        "seeds that differ": wrong,
+        "unexplained": unexplained + replayed[DISAGREES],
+    }
 
 
 def measured(command: list[str], environment: dict[str, str]) -> Iterator[str]:
@@ -193,6 +241,8 @@ def measure(
     """Run what is missing, judge all that is kept, and count."""
     folder, environment = Path(keep or f"out/{system}"), ENVIRONMENT.get(system, {})
     seeds = range(first, first + models)
+    if system == LITERT:
+        return litert(seeds, seconds, peers)
     left = [str(seed) for seed in seeds if not (folder / str(seed) / ROW).is_file()]
     for at in until(seconds, range(0, len(left), BATCH)):
         command = [peers, "-W", "ignore", str(HERE / f"{system}_models.py"), str(folder)]
@@ -214,4 +264,4 @@ def measure(
 
 
 if __name__ == "__main__":
-    run(measure, failed="unexplained", known={"system": SYSTEMS}, called="{system}")
+    run(measure, failed="unexplained", known={"system": (*SYSTEMS, LITERT)}, called="{system}")

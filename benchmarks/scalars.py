@@ -11,16 +11,15 @@ this one was (some 0.35 us on a quiet one of 2024).
 """
 
 import gc
-import json
-import subprocess
 import time
 from statistics import median
+from subprocess import CalledProcessError
 
 import harness
-from harness import Found, cpu, run
+from harness import Found, apart, cpu, run
 
 import numpy as np
-from scalars_peers import chain
+from scalars_peers import chain, measured
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError
@@ -74,12 +73,11 @@ def yardstick() -> float:
 
 def theirs(python: str, peer: str, nodes: int) -> tuple[float, float] | None:
     """Return (seconds a node, derivative by x) of a peer, None where it cannot do it."""
-    command = [python, str(harness.HERE / "scalars_peers.py"), peer, str(min(nodes, PEERS[peer]))]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True)
-    if answer.returncode:
+    try:
+        per_node, derivative = apart(measured, peer, min(nodes, PEERS[peer]), python=python, quiet=True)
+    except CalledProcessError:
         return None
-    per_node, derivative = json.loads(answer.stdout.splitlines()[-1])
-    return per_node * 1e-6, derivative
+    return per_node, derivative
 
 
 def measure(*, nodes: int = 100_000, rounds: int = 5, peers: str = harness.PEERS) -> Found:

@@ -1,12 +1,8 @@
-"""The chain of `scalars.py` in one of its peers: prints one JSON line, [microseconds of CPU time a node, derivative by x].
-
-    python scalars_peers.py {autograd,micrograd,torch} NODES
+"""The chain of `scalars.py` in one of its peers, by an interpreter that has it: seconds of CPU time a node, and the derivative by x.
 
 Needs that peer and numpy, nothing of this project. Forward and backward together, after a short chain that loads what it needs.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,14 +55,10 @@ def torch(nodes: int) -> float:
     return float(x.grad)
 
 
-def main() -> None:
+def measured(name: str, nodes: int) -> tuple[float, float]:
     """Measure once."""
-    peer, nodes = {"autograd": autograd, "micrograd": micrograd, "torch": torch}[sys.argv[1]], int(sys.argv[2])
+    peer = {"autograd": autograd, "micrograd": micrograd, "torch": torch}[name]
     peer(40)
     start = time.process_time()
     derivative = peer(nodes)
-    print(json.dumps([(time.process_time() - start) / nodes * 1e6, derivative]))
-
-
-if __name__ == "__main__":
-    main()
+    return (time.process_time() - start) / nodes, derivative

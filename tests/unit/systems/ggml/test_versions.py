@@ -17,7 +17,8 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 from harness import run  # noqa: E402 - as above
 
-from ggml_versions import DOES, MARKS, fault, measure, table  # noqa: E402 - after the path above
+from ggml_at_length import DOES, MARKS, fault, table  # noqa: E402 - after the path above
+from ggml_at_length import ggml_versions as measure  # noqa: E402 - as above
 
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "ggml_versions.json").read_text())
 COLUMNS = RESULTS["columns"]
