@@ -13,46 +13,32 @@ import sys
 
 from harness import HERE, RESULTS
 
-VARIANTS = {
-    "step_256": ("step", "--seq", "256"),
-    "step_2": ("step", "--threads", "2"),
-    "step_256_2": ("step", "--threads", "2", "--seq", "256"),
-    "step_fused": ("step", "--attention", "fused"),
-    "step_256_fused": ("step", "--seq", "256", "--attention", "fused"),
-    **{
-        name: (script, name)
-        for script, names in {
-            "answers": ("answer", "hurtful"),
-            "at_length": ("sound",),
-            "checks": ("checks", "order"),
-            "detectors": ("audit", "modes", "replay", "waste"),
-            "engine_parts": ("attention", "checkpoint", "kernels", "sanitizer"),
-            "program_rates": ("fuzzing",),
-            "shelf": ("planning",),
-        }.items()
-        for name in names
-    },
+BENCHMARKS = {
+    "step": "step",
+    "step_256": "step --seq 256",
+    "step_2": "step --threads 2",
+    "step_256_2": "step --threads 2 --seq 256",
+    "step_fused": "step --attention fused",
+    "step_256_fused": "step --seq 256 --attention fused",
+    "sanitizer": "engine_parts sanitizer",
+    "products": "products",
+    "kernels": "engine_parts kernels",
+    "scalars": "scalars",
+    "first_use": "first_use",
+    "checks": "checks checks",
+    "answer": "answers answer",
+    "hurtful": "answers hurtful",
+    "checkpoint": "engine_parts checkpoint",
+    **{name: f"detectors {name}" for name in ("audit", "modes", "replay")},
+    "sound": "at_length sound",
+    "waste": "detectors waste",
+    "attention": "engine_parts attention",
+    "order": "checks order",
+    "planted": "planted",
+    "fuzzing": "program_rates fuzzing",
+    "planning": "shelf planning",
 }
-"""Benchmark -> script with its first words, where it is not the script of its name."""
-
-STEPS = tuple(name for name, words in VARIANTS.items() if words[0] == "step")
-
-BENCHMARKS = (
-    *("step", *STEPS, "sanitizer", "products", "kernels", "scalars", "first_use", "checks", "answer", "hurtful"),
-    *(
-        "checkpoint",
-        "audit",
-        "modes",
-        "replay",
-        "sound",
-        "waste",
-        "attention",
-        "order",
-        "planted",
-        "fuzzing",
-        "planning",
-    ),
-)
+"""Benchmark, which is the name of its results -> script with its first words."""
 
 
 def main() -> int:
@@ -64,7 +50,7 @@ def main() -> int:
         sys.exit(f"no benchmark {', '.join(sorted(odd))}; there are {', '.join(BENCHMARKS)}")
     failed = 0
     for name in names:
-        script, *words = VARIANTS.get(name, (name,))
+        script, *words = BENCHMARKS[name].split()
         path = HERE / f"{script}.py"
         about = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
         print(f"== {name}: {' '.join((about, *words))}", flush=True)
