@@ -11,17 +11,19 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from defective_recipes import DEFECTS
 from facts import accesses, addresses, live_steps, ops_of, permissible, persistent, planned
 from hypothesis import strategies as st
 
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, Fault, faulty, mistake
-from allocsim.fuzzing.program_recipes import ACTIONS, DEFECTS, PERSISTENT, Recipe, assemble
+from allocsim.fuzzing.program_recipes import ACTIONS, EVERY, PERSISTENT, Recipe, assemble
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, VIEW, Arena, Document, Event, Plan, Problem, Program, Role, Run
 from allocsim.programs.builder import ProgramBuilder
 
 Strategy = st.SearchStrategy
 
 SMALL = st.integers(0, 7)
+ALL = {**EVERY, **DEFECTS}
 
 
 def recipes(*, defects: bool = False, max_size: int = 9) -> Strategy[list[Recipe]]:
@@ -45,7 +47,7 @@ def arenas(*, capacities: Sequence[int | None] = (None, 4096)) -> Strategy[list[
 def programs(draw: Any, *, defects: bool = False) -> Program:
     """Draw one program, without defects of its own unless asked for."""
     streams = draw(st.sampled_from((1, 1, 1, 2, 3)))
-    program = assemble(draw(recipes(defects=defects)), arenas=draw(arenas()), streams=streams)
+    program = assemble(draw(recipes(defects=defects)), arenas=draw(arenas()), streams=streams, actions=ALL)
     return program if defects else synchronised(program, spread(program)).program
 
 
@@ -334,11 +336,15 @@ def documents(draw: Any, *, sound: bool = False) -> Document:
     streams = draw(st.sampled_from((1, 1, 1, 2)))
     drawn = draw(st.lists(scripts(defects=not sound and draw(st.booleans())), min_size=1, max_size=2))
     reserved = draw(st.sampled_from((0, 48))) if sound else None  # else one program may lie where another has its state
-    programs = [assemble(s.actions, name=f"p{n}", arenas=spaces, streams=streams) for n, s in enumerate(drawn)]
+    programs = [
+        assemble(s.actions, name=f"p{n}", arenas=spaces, streams=streams, actions=ALL) for n, s in enumerate(drawn)
+    ]
     if not sound and draw(st.booleans()):  # buffers nobody touches, so that one plan fits two programs
         most = max(len(program.buffers) for program in programs)
         programs = [
-            assemble(s.actions, name=f"p{n}", arenas=spaces, streams=streams, pad=most - len(program.buffers))
+            assemble(
+                s.actions, name=f"p{n}", arenas=spaces, streams=streams, actions=ALL, pad=most - len(program.buffers)
+            )
             for n, (program, s) in enumerate(zip(programs, drawn, strict=True))
         ]
     problems, plans = [], []
