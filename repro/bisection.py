@@ -175,7 +175,7 @@ def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: flo
     )
 
 
-def _reduce(search: Search) -> None:
+def _reduce(search: Search[Document]) -> None:
     while search.thin(_computing, frozen) or any(search.attempt(make) for make in SHRINKS["short"](search.best)):
         pass
     search.attempt(lambda best: rebuilt(best, plans=[replace(plan, events=plan.events[:0]) for plan in best.plans]))

@@ -27,10 +27,10 @@ Complexity: O(moved slots x buffers), and a few checks of the document.
 What this module does not see: classes and parties, kernels and numbers (`repro.detectors`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -50,8 +50,6 @@ from allocsim.cure.settling import settle
 from allocsim.errors import AllocsimError
 from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan
-
-Part = TypeVar("Part")
 
 CURABLE: Final = (frozenset(MADE) | {"size", "slot", "state", "promise"}) - {"place", "apart"}
 """Kinds of proposed change that a cure can make; others need a new program, kernel or planner."""
@@ -369,28 +367,4 @@ class CureSearch:
         )
 
 
-def minimise(elements: Sequence[Part], cures: Callable[[tuple[Part, ...]], bool]) -> tuple[Part, ...]:
-    """Return a 1-minimal subset of `elements` for which `cures` holds; it must hold for all of
-    them.
-
-    Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
-    2002, ddmin). Deterministic; at most O(n^2) calls, O(k log n) where few (k) elements matter.
-    """
-    current = tuple(elements)
-    parts = 2
-    while len(current) >= 2:
-        size = -(-len(current) // parts)
-        chunks = [current[i : i + size] for i in range(0, len(current), size)]
-        complements = [tuple(e for e in current if e not in chunk) for chunk in chunks] if len(chunks) > 2 else []
-        smaller = next((c for c in (*chunks, *complements) if c and cures(c)), None)
-        if smaller is not None:
-            parts = 2 if len(smaller) <= size else max(parts - 1, 2)
-            current = smaller
-        elif parts >= len(current):
-            break
-        else:
-            parts = min(2 * parts, len(current))
-    return current
-
-
-__all__ = ["CURABLE", "STEPS", "Cure", "CureSearch", "minimise"]
+__all__ = ["CURABLE", "STEPS", "Cure", "CureSearch"]

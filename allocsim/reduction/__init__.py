@@ -27,18 +27,18 @@ What this module does not see: kernels (`repro.bisection` reduces faults that on
 and cures (`allocsim.cure`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from allocsim.document import dumps
 from allocsim.errors import ModelError
 from allocsim.judge.violations import Violation
-from allocsim.model import Bools, Document
+from allocsim.model import Bools, Document, Program
 from allocsim.reduction.cut import cut, families, owners
 from allocsim.reduction.parts import LOOSE, PLAIN, Loose, loose_rows, rebuilt, without_loose, without_meta
 from allocsim.reduction.reproducer import script
@@ -46,7 +46,6 @@ from allocsim.reduction.search import Keep, OutOfTime, Search
 from allocsim.reduction.smaller_shapes import SHRINKS
 from allocsim.verdict.attribution import Charge, charges, leading
 
-T = TypeVar("T")
 Row = tuple[int, int]
 """(program or group of programs, row in it)."""
 
@@ -134,13 +133,12 @@ def _cause_of(document: Document, violation: Violation) -> Charge | None:
     return found
 
 
-def _run(search: Search, violation: Violation | None) -> None:
+def _run(search: Search[Document], violation: Violation | None) -> None:
     search.attempt(without_meta)
     if violation is not None:
         _guess(search, violation)
     while True:
-        thinned = [thin(search) for thin in LISTS.values()]
-        thinned += [search.thin(_rows_of(row), _only(row)) for row in LOOSE.values()]
+        thinned = [search.thin(rows, only) for rows, only in LISTS.values()]
         thinned += [search.attempt(_changed(make)) for make in PLAIN.values()]
         if any(thinned) or any(search.attempt(make) for ways in SHRINKS.values() for make in ways(search.best)):
             continue
@@ -148,17 +146,17 @@ def _run(search: Search, violation: Violation | None) -> None:
             return
 
 
-def _without_two_ops(search: Search) -> bool:
+def _without_two_ops(search: Search[Document]) -> bool:
     """Leave out the first two ops that can go together, if at most `FEW` are left: a planner that
     plans each candidate may show the fault with both or with neither.
     """
-    ops = _ops(search.best)
+    ops = LISTS["ops"][0](search.best)
     pairs = combinations(ops, 2) if len(ops) <= FEW else ()
     return any(search.attempt(partial(_without_pair, ops=ops, pair=pair)) for pair in pairs)
 
 
 def _without_pair(best: Document, *, ops: Sequence[Row], pair: tuple[Row, Row]) -> Document | None:
-    return _only_ops(best, [op for op in ops if op not in pair])
+    return LISTS["ops"][1](best, [op for op in ops if op not in pair])
 
 
 def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Document | None]:
@@ -171,20 +169,17 @@ def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Docum
     return candidate
 
 
-def _rows_of(row: Loose) -> Callable[[Document], Sequence[Row]]:
-    return lambda best: loose_rows(best, row)
+# the lists that are thinned ------------------------------------------------------------------------
+
+Thinned = tuple[Callable[[Document], Sequence[Any]], Callable[[Document, Sequence[Any]], Document | None]]
+"""Returns the rows of a list; makes the document with only some of them, None for none."""
 
 
-def _only(row: Loose) -> Callable[[Document, Sequence[Row]], Document | None]:
-    return lambda best, kept: without_loose(best, row, kept)
+def _loose(row: Loose) -> Thinned:
+    return partial(loose_rows, row=row), partial(without_loose, row=row)
 
 
-# the lists whose rows others refer to -------------------------------------------------------------
-
-
-def _parts(
-    name: str,
-) -> tuple[Callable[[Document], Sequence[int]], Callable[[Document, Sequence[int]], Document | None]]:
+def _parts(name: str) -> Thinned:
     def rows(best: Document) -> Sequence[int]:
         if name == "runs":
             return range(len(best.session or ()))
@@ -201,28 +196,16 @@ def _parts(
     return rows, only
 
 
-def _ops(best: Document) -> Sequence[Row]:
-    return [(index, op) for index, program in enumerate(best.programs) for op in range(len(program.ops))]
+def _rows(name: str, count: Callable[[Program], int]) -> Thinned:
+    """Return how the rows of every program that `cut` calls so are thinned."""
 
+    def rows(best: Document) -> Sequence[Row]:
+        return [(index, row) for index, program in enumerate(best.programs) for row in range(count(program))]
 
-def _only_ops(best: Document, kept: Sequence[Row]) -> Document | None:
-    return cut(best, ops=_masks([len(program.ops) for program in best.programs], kept))
+    def only(best: Document, kept: Sequence[Row]) -> Document | None:
+        return cut(best, **{name: _masks(map(count, best.programs), kept)})
 
-
-def _operands(best: Document) -> Sequence[Row]:
-    return [(index, row) for index, program in enumerate(best.programs) for row in range(len(program.ops.operands))]
-
-
-def _only_operands(best: Document, kept: Sequence[Row]) -> Document | None:
-    return cut(best, operands=_masks([len(program.ops.operands) for program in best.programs], kept))
-
-
-def _results(best: Document) -> Sequence[Row]:
-    return [(index, row) for index, program in enumerate(best.programs) for row in range(len(program.ops.results))]
-
-
-def _only_results(best: Document, kept: Sequence[Row]) -> Document | None:
-    return cut(best, results=_masks([len(program.ops.results) for program in best.programs], kept))
+    return rows, only
 
 
 def _buffers(best: Document) -> Sequence[Row]:
@@ -231,52 +214,41 @@ def _buffers(best: Document) -> Sequence[Row]:
 
 
 def _only_buffers(best: Document, kept: Sequence[Row]) -> Document | None:
-    masks = _masks([len(program.buffers) for program in best.programs], kept)
+    masks = _masks((len(program.buffers) for program in best.programs), kept)
     for group in families(best):
         for index in group[1:]:
             masks[index] = masks[group[0]]
     return cut(best, buffers=masks)
 
 
-def _masks(counts: Sequence[int], kept: Sequence[Row]) -> list[Bools]:
+def _masks(counts: Iterable[int], kept: Sequence[Row]) -> list[Bools]:
     masks = [np.zeros(count, dtype=np.bool_) for count in counts]
     for index, row in kept:
         masks[index][row] = True
     return masks
 
 
-def _thinned(
-    rows: Callable[[Document], Sequence[T]], only: Callable[[Document, Sequence[T]], Document | None]
-) -> Callable[[Search], bool]:
-    return lambda search: search.thin(rows, only)
-
-
-LISTS: Final[dict[str, Callable[[Search], bool]]] = {
-    "runs": _thinned(*_parts("runs")),
-    "plans": _thinned(*_parts("plans")),
-    "problems": _thinned(*_parts("problems")),
-    "programs": _thinned(*_parts("programs")),
-    "ops": _thinned(_ops, _only_ops),
-    "buffers": _thinned(_buffers, _only_buffers),
-    "operands": _thinned(_operands, _only_operands),
-    "results": _thinned(_results, _only_results),
+LISTS: Final[dict[str, Thinned]] = {
+    **{name: _parts(name) for name in ("runs", "plans", "problems", "programs")},
+    "ops": _rows("ops", lambda program: len(program.ops)),
+    "buffers": (_buffers, _only_buffers),
+    "operands": _rows("operands", lambda program: len(program.ops.operands)),
+    "results": _rows("results", lambda program: len(program.ops.results)),
+    **{name: _loose(row) for name, row in LOOSE.items()},
 }
-"""Name -> function that leaves rows out of one list whose rows others refer to, in this order.
-
-The function returns whether any row went.
-"""
+"""Name -> every list whose rows are left out, in this order."""
 
 
 # a first guess ------------------------------------------------------------------------------------
 
 
-def _guess(search: Search, violation: Violation) -> None:
+def _guess(search: Search[Document], violation: Violation) -> None:
     """Try to keep only the runs, then only the ops, that a violation suggests: first the fewest
     ops, then also the ops that feed them.
     """
     if search.best.session is not None:
         named = {run for run in (violation.run, violation.other_run, violation.want_run) if run is not None}
-        rows, only = _parts("runs")
+        rows, only = LISTS["runs"]
         kept = [run for run in rows(search.best) if run in named]
         if kept and len(kept) < len(rows(search.best)) and search.attempt(lambda best: only(best, kept)):
             same = (found.violation for found in charges(search.best)[1])

@@ -183,7 +183,7 @@ LOOSE: Final[dict[str, Loose]] = {
 """Name -> every list whose rows no other row refers to."""
 
 
-def loose_rows(document: Document, row: Loose) -> list[tuple[int, int]]:
+def loose_rows(document: Document, *, row: Loose) -> list[tuple[int, int]]:
     """Return (part, position) of every row of one list."""
     if row.part == "runs" and document.session is None:
         return []
@@ -191,7 +191,7 @@ def loose_rows(document: Document, row: Loose) -> list[tuple[int, int]]:
     return [(index, position) for index, part in enumerate(parts) for position in range(row.count(part))]
 
 
-def without_loose(document: Document, row: Loose, kept: Sequence[tuple[int, int]]) -> Document:
+def without_loose(document: Document, kept: Sequence[tuple[int, int]], *, row: Loose) -> Document:
     """Return the document with only these rows of one list."""
     chosen = set(kept)
     parts: list[Any] = []
@@ -256,14 +256,10 @@ def _arenas_used(document: Document) -> Document:
         for program in document.programs
     ]
     plans = [
-        replace(_bare(plan), arena=np.where(plan.placed, places[plan.arena], plan.arena).astype(np.int32))
+        replace(plan, arena=np.where(plan.placed, places[plan.arena], plan.arena).astype(np.int32))
         for plan in document.plans
     ]
     return rebuilt(document, programs=programs, plans=plans)
-
-
-def _bare(plan: Plan) -> Plan:
-    return plan
 
 
 def _default_arena(document: Document) -> Document:

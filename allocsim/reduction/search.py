@@ -1,4 +1,5 @@
-"""Greedy removal: it keeps the smallest document so far for which a question has the answer yes.
+"""Greedy removal: it keeps the smallest thing so far for which a question has the answer yes: a
+document (`allocsim.reduction`), or a few of some elements (`thinned`).
 
 A list is thinned by leaving out chunks, from half of it down to single elements, as delta debugging
 does (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002). That is
@@ -10,12 +11,13 @@ What this module does not see: the meaning of the rows that it removes.
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from allocsim.errors import AllocsimError
 from allocsim.model import Document
 
 T = TypeVar("T")
+Thing = TypeVar("Thing")
 Keep = Callable[[Document], bool]
 """Document -> whether it still shows the fault."""
 
@@ -24,18 +26,18 @@ class OutOfTime(Exception):  # noqa: N818 - control flow, not an error: the best
     """The time limit was reached."""
 
 
-class Search:
-    """A search with its best document so far."""
+class Search(Generic[Thing]):
+    """A search with its best document, or other thing, so far."""
 
-    def __init__(self, document: Document, keep: Keep, *, seconds: float | None = None) -> None:
-        self.best = document
+    def __init__(self, begin: Thing, keep: Callable[[Thing], bool], *, seconds: float | None = None) -> None:
+        self.best = begin
         self.trials = 0
-        """Number of documents that were judged."""
+        """Number of candidates that were judged."""
         self._keep = keep
         self._until = None if seconds is None else monotonic() + seconds
 
-    def attempt(self, make: Callable[[Document], Document | None]) -> bool:
-        """Make a candidate from the best document so far, and take it if it shows the fault.
+    def attempt(self, make: Callable[[Thing], Thing | None]) -> bool:
+        """Make a candidate from the best so far, and take it if it shows the fault.
 
         Raises OutOfTime.
         """
@@ -53,9 +55,7 @@ class Search:
         self.best = candidate
         return True
 
-    def thin(
-        self, rows: Callable[[Document], Sequence[T]], only: Callable[[Document, Sequence[T]], Document | None]
-    ) -> bool:
+    def thin(self, rows: Callable[[Thing], Sequence[T]], only: Callable[[Thing, Sequence[T]], Thing | None]) -> bool:
         """Leave out as many rows as possible; return whether any went.
 
         `only(best, kept)` makes the candidate.
@@ -80,3 +80,12 @@ class Search:
             elif not removed:
                 break
         return thinned
+
+
+def thinned(elements: Sequence[T], holds: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:
+    """Return some of `elements`, one at least, for which `holds` and of which no single one can be
+    left out; it must hold for all of them. Trials as for `Search.thin`.
+    """
+    search = Search(tuple(elements), holds)
+    search.thin(lambda kept: kept, lambda _, kept: tuple(kept) or None)
+    return search.best

@@ -28,10 +28,10 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from allocsim.array_difference import same_bits
-from allocsim.cure import minimise
 from allocsim.errors import EngineError, ModelError
 from allocsim.model import Document, Run
 from allocsim.programs.slots import position_of
+from allocsim.reduction.search import thinned
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
 from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.probe import open_library
@@ -258,7 +258,7 @@ def pinned_sources(
 
     if not suspects or not cures(tuple(suspects)):
         return None
-    chosen = minimise(tuple(suspects), cures)
+    chosen = thinned(suspects, cures)
     before_cure = trained["default"].nbytes
     return CureRecord(
         elements=tuple(

@@ -40,25 +40,6 @@ def late(slots="a=0 b=0", text=LATE, **beliefs):
     return Document.of(plan(made, slots, belief(made, **beliefs)))
 
 
-@given(
-    st.integers(1, 12).flatmap(
-        lambda n: st.tuples(st.just(n), st.sets(st.sets(st.integers(0, n - 1), min_size=1).map(frozenset), min_size=1))
-    )
-)
-def test_ddmin_gives_a_subset_of_which_nothing_can_be_left_out(drawn):
-    count, enough = drawn
-    asked = []
-
-    def cures(chosen):
-        asked.append(chosen)
-        return any(needed <= set(chosen) for needed in enough)  # monotone: more never hurts
-
-    found = cure.minimise(range(count), cures)
-    assert cures(found)
-    assert not any(cures(tuple(e for e in found if e != left_out)) for left_out in found)
-    assert len(asked) <= 4 * count**2 + 8
-
-
 def test_a_pair_of_positions_is_taken_out_of_a_belief_and_no_other():
     problem = belief(MADE, share="a>b x>a")
     assert positions_of(MADE, 1, 2) == (("g", 0, 0),)
