@@ -125,7 +125,14 @@ class Outcome:
     @property
     def over_peak(self) -> bool:
         """Whether the plan needs more bytes than `max_peak`."""
-        return self.report is not None and self.max_peak is not None and self.report.stats.peak_bytes > self.max_peak
+        return bool(self.beyond)
+
+    @property
+    def beyond(self) -> str:
+        """What is said of a plan that needs more bytes than `max_peak`; empty for any other."""
+        if self.report is None or self.max_peak is None or self.report.stats.peak_bytes <= self.max_peak:
+            return ""
+        return f"the plan needs {self.report.stats.peak_bytes} bytes; at most {self.max_peak} are allowed"
 
     @property
     def new(self) -> int:

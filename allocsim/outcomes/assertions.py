@@ -103,8 +103,8 @@ def message_of(document: Document, outcome: Outcome, *, shown: int = SHOWN) -> s
         left = outcome.new - min(len(fresh), max(LISTED, shown))
         if left > 0:
             lines.append(f"and {left} more")
-    if outcome.over_peak and outcome.report is not None:
-        lines.append(f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed")
+    if outcome.beyond:
+        lines.append(outcome.beyond)
     return "\n".join(lines)
 
 

@@ -59,9 +59,8 @@ def rows(outcomes: Iterable[Outcome]) -> Iterator[CauseRow]:
         if outcome.unexamined:
             said = f"detectors that are required did not run: {', '.join(outcome.unexamined)}"
             yield CauseRow(outcome.file, "error", evidence=said)
-        if outcome.over_peak and outcome.report is not None:
-            said = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
-            yield CauseRow(outcome.file, "new", evidence=said)
+        if outcome.beyond:
+            yield CauseRow(outcome.file, "new", evidence=outcome.beyond)
         yield from (_row(outcome, cause) for cause in outcome.causes)
 
 

@@ -89,13 +89,12 @@ def _results(outcome: Outcome) -> Iterator[dict[str, Any]]:
                 "cause": cause.mend,
             },
         }
-    if outcome.over_peak and outcome.report is not None:
-        text = f"the plan needs {outcome.report.stats.peak_bytes} bytes; at most {outcome.max_peak} are allowed"
+    if outcome.beyond:
         yield {
             "ruleId": MAX_PEAK,
             "ruleIndex": RULES.index(MAX_PEAK),
             "level": "error",
-            "message": {"text": text},
+            "message": {"text": outcome.beyond},
             "locations": [_file(outcome.file)],
         }
 
