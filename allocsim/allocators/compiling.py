@@ -17,9 +17,8 @@ _unliteral: Any = types.unliteral
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(*signature: str, allocates: bool = True, part: bool = False) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function, for one signature if given (recursive functions
-    need it).
+def compiled(*signature: Any, allocates: bool = True, part: bool = False) -> Callable[[Function], Function]:
+    """Return a decorator that compiles a function, at once if a signature is given.
 
     One that allocates no array can do without counting references, since its caller holds them all
     meanwhile. A `part` is called by compiled code of its module alone: it has no entry for Python,

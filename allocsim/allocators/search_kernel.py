@@ -45,10 +45,13 @@ Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Ma
 ASPLOS 2023; branching on the lower bound (place or delay) is that of set-times search in scheduling
 (Le Pape et al., 1994), and the release-date bound that of Carlier, 1982.
 
-Importing this module imports numba.
+Importing this module imports numba and compiles it.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numba import int64, types
 
 from allocsim.allocators.compiling import compiled
 from allocsim.model.layout import Int64s
@@ -78,11 +81,31 @@ INFINITE = 1 << 62
 PLACED = -1
 """`off` of an item that is placed."""
 
-TABLE, COLUMN = "i8[:,::1],", "i8[::1],"
-SIGNATURE = f"i8(i8,i8,i8,{2 * TABLE}{COLUMN}{3 * TABLE}{COLUMN}{2 * TABLE}i8[::1],i8[::1])"
+
+class SearchColumns(NamedTuple):
+    """All that a search looks at and changes."""
+
+    items: Int64s
+    shape: Int64s
+    near: Int64s
+    """The items that each item meets."""
+    pieces: Int64s
+    """The sections that each item needs: several stretches for lives with gaps."""
+    walls: Int64s
+    """The fixed bytes that each item meets."""
+    sections: Int64s
+    down: Int64s
+    """The items by falling bound; what is placed comes last."""
+    trail: Int64s
+    """Item and its rows, as they were."""
+    heights: Int64s
+    """Section, TALL and KEPT, as they were."""
+    control: Int64s
+    answer: Int64s
+    """Offsets."""
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, part=True)
 def settled(item: int, low: int, shape: Int64s, walls: Int64s) -> int:
     """Return the least offset from `low` on that is aligned and clear of the fixed bytes that the
     item meets.
@@ -95,9 +118,10 @@ def settled(item: int, low: int, shape: Int64s, walls: Int64s) -> int:
     return int(at)
 
 
-@compiled(allocates=False)
-def keep(item: int, level: int, items: Int64s, trail: Int64s, control: Int64s) -> None:
+@compiled(allocates=False, part=True)
+def keep(item: int, level: int, columns: SearchColumns) -> None:
     """Put an item as it is on the trail, unless this level has it there already."""
+    items, trail, control = columns.items, columns.trail, columns.control
     if items[LEVEL, item] == level:
         return
     at = control[ITEMS]
@@ -108,21 +132,20 @@ def keep(item: int, level: int, items: Int64s, trail: Int64s, control: Int64s) -
     control[ITEMS] = at + 1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, part=True)
 def span(item: int, by: int, shape: Int64s, sections: Int64s) -> None:
     """Count an item in or out at the boundaries within its life."""
     for section in range(shape[FIRST, item] + 1, shape[LAST, item]):
         sections[ACROSS, section] += by
 
 
-@compiled(allocates=False)
-def summed(  # noqa: PLR0917 - compiled
-    begin: int, end: int, level: int, items: Int64s, shape: Int64s, pieces: Int64s, sections: Int64s, down: Int64s, heights: Int64s,
-    control: Int64s,
-) -> bool:  # fmt: skip
+@compiled(allocates=False, part=True)
+def summed(begin: int, end: int, level: int, columns: SearchColumns) -> bool:
     """Sum the sections [begin, end) anew; return whether all stay below the limit."""
-    off, load, tall = items[OFF], sections[LOAD], sections[TALL]
-    for place in range(len(down)):  # by falling bound; what is placed comes last
+    shape, pieces, sections, down = columns.shape, columns.pieces, columns.sections, columns.down
+    heights, control = columns.heights, columns.control
+    off, load, tall = columns.items[OFF], sections[LOAD], sections[TALL]
+    for place in range(len(down)):
         item, at = down[place], place
         low = off[item]
         while at > 0 and off[down[at - 1]] < low:
@@ -153,21 +176,19 @@ def summed(  # noqa: PLR0917 - compiled
     return True
 
 
-@compiled(allocates=False)
-def put(  # noqa: PLR0917 - compiled
-    chosen: int, level: int, items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s, down: Int64s,
-    trail: Int64s, heights: Int64s, control: Int64s,
-) -> bool:  # fmt: skip
+@compiled(allocates=False, part=True)
+def put(chosen: int, level: int, columns: SearchColumns) -> bool:
     """Place an item at its bound and raise what it meets above it.
 
     Return whether all stays below the limit.
     """
+    items, shape, near, control = columns.items, columns.shape, columns.near, columns.control
     bottom = items[OFF, chosen]
     top = bottom + shape[SIZE, chosen]
-    keep(chosen, level, items, trail, control)
+    keep(chosen, level, columns)
     items[OFF, chosen], items[VOID, chosen] = PLACED, -1
     control[LEFT] -= 1
-    span(chosen, -1, shape, sections)
+    span(chosen, -1, shape, columns.sections)
     begin, end = shape[FIRST, chosen], shape[LAST, chosen]
     for row in range(shape[NEAR, chosen], shape[NEAR, chosen + 1]):
         item = near[row]
@@ -177,31 +198,24 @@ def put(  # noqa: PLR0917 - compiled
         filled = void >= 0 and bottom < void + shape[SIZE, item] and top > void
         if top <= items[BASE, item] and not filled:
             continue
-        keep(item, level, items, trail, control)
+        keep(item, level, columns)
         if filled:
             items[VOID, item] = -1
         if top > items[BASE, item]:
-            items[BASE, item] = settled(item, top, shape, walls)
+            items[BASE, item] = settled(item, top, shape, columns.walls)
         if items[BASE, item] > items[OFF, item]:
             items[OFF, item] = items[BASE, item]
             begin, end = min(begin, shape[FIRST, item]), max(end, shape[LAST, item])
             if items[OFF, item] > control[LIMIT] - shape[SIZE, item]:
                 return False
-    return summed(begin, end, level, items, shape, pieces, sections, down, heights, control)
+    return summed(begin, end, level, columns)
 
 
-@compiled(allocates=False)
-def undo(  # noqa: PLR0917 - compiled
-    mark: int,
-    heights_mark: int,
-    items: Int64s,
-    shape: Int64s,
-    sections: Int64s,
-    trail: Int64s,
-    heights: Int64s,
-    control: Int64s,
-) -> None:
+@compiled(allocates=False, part=True)
+def undo(mark: int, heights_mark: int, columns: SearchColumns) -> None:
     """Take back what was done since the trails were so long."""
+    items, shape, sections = columns.items, columns.shape, columns.sections
+    trail, heights, control = columns.trail, columns.heights, columns.control
     while control[ITEMS] > mark:
         control[ITEMS] -= 1
         at = control[ITEMS]
@@ -217,7 +231,7 @@ def undo(  # noqa: PLR0917 - compiled
         sections[TALL, heights[at, 0]], sections[KEPT, heights[at, 0]] = heights[at, 1], heights[at, 2]
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, part=True)
 def lower(item: int, other: int, items: Int64s, shape: Int64s) -> bool:
     """Return whether the first of two items comes before the second: a lower bound, or a lower
     rank.
@@ -226,12 +240,11 @@ def lower(item: int, other: int, items: Int64s, shape: Int64s) -> bool:
     return bool(a < b or (a == b and shape[RANK, item] < shape[RANK, other]))
 
 
-@compiled(allocates=False)
-def choose(  # noqa: PLR0917 - compiled
-    begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, sections: Int64s, down: Int64s, control: Int64s
-) -> int:
+@compiled(allocates=False, part=True)
+def choose(begin: int, end: int, columns: SearchColumns) -> int:
     """Return the item to decide about: none that it meets comes before it."""
-    low, high = begin, end
+    items, shape, near, sections = columns.items, columns.shape, columns.near, columns.sections
+    down, control, low, high = columns.down, columns.control, begin, end
     if control[FOCUS] == 0:
         for section in range(begin, end):
             if sections[TALL, section] > sections[TALL, low]:
@@ -258,9 +271,10 @@ def choose(  # noqa: PLR0917 - compiled
     return int(chosen)
 
 
-@compiled(allocates=False)
-def dominated(begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, sections: Int64s) -> bool:  # noqa: PLR0917
+@compiled(allocates=False, part=True)
+def dominated(begin: int, end: int, columns: SearchColumns) -> bool:
     """Return whether some item was refused where nothing can come to lie any more."""
+    items, shape, near, sections = columns.items, columns.shape, columns.near, columns.sections
     for item in range(sections[BORN, begin], sections[BORN, end]):
         if items[VOID, item] < 0:
             continue
@@ -275,46 +289,37 @@ def dominated(begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, 
     return False
 
 
-@compiled(SIGNATURE, allocates=False)
-def search(  # noqa: PLR0917 - compiled
-    level: int, begin: int, end: int, items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s,
-    down: Int64s, trail: Int64s, heights: Int64s, control: Int64s, answer: Int64s,
-) -> int:  # fmt: skip
+@compiled(allocates=False, part=True)
+def search(level: int, begin: int, end: int, columns: SearchColumns) -> int:
     """Place what is left in the sections [begin, end).
 
-    Return FOUND, with offsets in `answer`, FAILED or STOPPED.
-
-    `near`, `pieces` and `walls`: what an item meets, the sections it needs (several stretches for
-    lives with gaps), the fixed bytes that it meets. `down`: the items by falling bound. `trail`
-    (item and its rows) and `heights` (section, TALL, KEPT) are the trails. Who is told FAILED
-    undoes.
+    Return FOUND, with offsets in `answer`, FAILED or STOPPED. Who is told FAILED undoes.
     """
+    items, shape, near, control = columns.items, columns.shape, columns.near, columns.control
     # independence
     part = begin
     while part < end:
         after = part + 1
-        while after < end and sections[ACROSS, after] > 0:
+        while after < end and columns.sections[ACROSS, after] > 0:
             after += 1
         if part == begin and after == end:
             break
-        found = search(
-            level, part, after, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer
-        )
+        found = search(level, part, after, columns)
         if found != FOUND:
             return found
         part = after
     if part >= end:
         return FOUND
-    if end == begin + 1 and sections[TALL, begin] == 0:
+    if end == begin + 1 and columns.sections[TALL, begin] == 0:
         return FOUND  # nothing is left here
 
     while True:
         control[NODES] += 1
         if control[NODES] > control[MOST]:
             return STOPPED
-        if dominated(begin, end, items, shape, near, sections):
+        if dominated(begin, end, columns):
             return FAILED
-        chosen = choose(begin, end, items, shape, near, sections, down, control)
+        chosen = choose(begin, end, columns)
         bottom, least, size = items[OFF, chosen], INFINITE, shape[SIZE, chosen]
         for row in range(shape[NEAR, chosen], shape[NEAR, chosen + 1]):
             item = near[row]
@@ -323,60 +328,46 @@ def search(  # noqa: PLR0917 - compiled
         if bottom == items[BASE, chosen]:
             mark, heights_mark = control[ITEMS], control[SECTIONS]
             found = FAILED
-            if put(chosen, level + 1, items, shape, near, pieces, walls, sections, down, trail, heights, control):
-                found = search(
-                    level + 1,
-                    begin,
-                    end,
-                    items,
-                    shape,
-                    near,
-                    pieces,
-                    walls,
-                    sections,
-                    down,
-                    trail,
-                    heights,
-                    control,
-                    answer,
-                )
+            if put(chosen, level + 1, columns):
+                found = search(level + 1, begin, end, columns)
             if found == FOUND:
-                answer[chosen] = bottom
+                columns.answer[chosen] = bottom
             if found != FAILED:
                 return found
-            undo(mark, heights_mark, items, shape, sections, trail, heights, control)
+            undo(mark, heights_mark, columns)
         if least == INFINITE:
             return FAILED
         # it rests on something that is not placed
-        keep(chosen, level, items, trail, control)
+        keep(chosen, level, columns)
         if bottom == items[BASE, chosen]:
             items[VOID, chosen] = bottom
-        items[OFF, chosen] = settled(chosen, least, shape, walls)
+        items[OFF, chosen] = settled(chosen, least, shape, columns.walls)
         if items[OFF, chosen] > control[LIMIT] - size:
             return FAILED
-        if not summed(
-            shape[FIRST, chosen], shape[LAST, chosen], level, items, shape, pieces, sections, down, heights, control
-        ):
+        if not summed(shape[FIRST, chosen], shape[LAST, chosen], level, columns):
             return FAILED
 
 
-@compiled(allocates=False)
-def solve(  # noqa: PLR0917 - compiled
-    items: Int64s, shape: Int64s, near: Int64s, pieces: Int64s, walls: Int64s, sections: Int64s, down: Int64s, trail: Int64s, heights: Int64s,
-    control: Int64s, answer: Int64s,
-) -> int:  # fmt: skip
+_types: Any = types
+TABLE, COLUMN = int64[:, ::1], int64[::1]
+COLUMNS = TABLE, TABLE, COLUMN, TABLE, TABLE, TABLE, COLUMN, TABLE, TABLE, COLUMN, COLUMN
+
+
+@compiled(int64(_types.NamedTuple(COLUMNS, SearchColumns)), allocates=False)
+def solve(columns: SearchColumns) -> int:
     """Search with no item placed; as `search`."""
+    items, shape, sections, control = columns.items, columns.shape, columns.sections, columns.control
     count, width = items.shape[1], sections.shape[1] - 1
     control[ITEMS], control[SECTIONS], control[LEFT] = 0, 0, count
     for section in range(width + 1):
         sections[TALL, section] = sections[KEPT, section] = sections[ACROSS, section] = 0
     for item in range(count):
-        items[OFF, item] = items[BASE, item] = settled(item, 0, shape, walls)
-        items[VOID, item], items[LEVEL, item], down[item] = -1, 0, item
+        items[OFF, item] = items[BASE, item] = settled(item, 0, shape, columns.walls)
+        items[VOID, item], items[LEVEL, item], columns.down[item] = -1, 0, item
         span(item, 1, shape, sections)
-    if not summed(0, width, 0, items, shape, pieces, sections, down, heights, control):
+    if not summed(0, width, 0, columns):
         return FAILED
-    return int(search(1, 0, width, items, shape, near, pieces, walls, sections, down, trail, heights, control, answer))
+    return int(search(1, 0, width, columns))
 
 
 def trails(count: int, width: int) -> tuple[Int64s, Int64s]:

@@ -102,7 +102,8 @@ class SearchTables:
         control = np.array([0, nodes, focus, height, 0, 0, 0], dtype=np.int64)
         answer = np.zeros(len(self.items), dtype=np.int64)
         down = np.empty(len(self.items), dtype=np.int64)
-        found = kernel.solve(self.bounds, self.shape, *self.lists, self.sections, down, *self.trails, control, answer)
+        tables = self.bounds, self.shape, *self.lists, self.sections, down, *self.trails, control, answer
+        found = kernel.solve(kernel.SearchColumns(*tables))
         offsets = self.fixed_offsets.copy()
         offsets[self.items] = answer
         verdict = {kernel.FOUND: "found", kernel.FAILED: "none", kernel.STOPPED: "open"}[found]
