@@ -25,7 +25,8 @@ from allocsim.allocators import Constraints, Pins, Planner, find, pin_all, pin_n
 from allocsim.allocators.planner import Allocator
 from allocsim.errors import PlannerError
 from allocsim.model import Plan
-from allocsim.programs.streams import preferring, said_of
+from allocsim.programs.placed_plans import placed
+from allocsim.programs.streams import preferring
 from allocsim.r_replay import slots_for
 from engine.d_differential.orders import spread
 from engine.d_differential.side_comparison import Progress, silent
@@ -83,7 +84,7 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
         plans["default"] = slots_for(stale, workload.program)
     if scenario.streams > 1:
         workload = on_streams(workload, scenario.streams, plans["default"] if scenario.reuse_waits else None)
-        plans = {name: said_of(workload.program, plan) for name, plan in plans.items()}
+        plans = {name: placed(workload.program, plan) for name, plan in plans.items()}
     return Experiment(
         scenario=scenario,
         options=options,

@@ -24,6 +24,11 @@ def happens_before(program: Program) -> set[tuple[int, int]]:
     return before
 
 
+def waits_of(program: Program) -> tuple[tuple[int, int], ...]:
+    """Return all pairs (op, op that it waits for)."""
+    return tuple((op.step, wait) for op in program.ops for wait in op.after)
+
+
 def is_legal(program: Program, order: list[int]) -> bool:
     """Return whether a list of steps names every op once, each after all that happen before it."""
     place = {step: number for number, step in enumerate(order)}

@@ -14,7 +14,6 @@ A call with malformed arguments is refused at once; `build` checks all rows toge
 name.
 """
 
-import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -42,6 +41,7 @@ from allocsim.model import (
     Buffers,
     Int32s,
     Meta,
+    Op,
     Ops,
     Plan,
     Program,
@@ -50,7 +50,7 @@ from allocsim.model import (
 )
 from allocsim.model.layout import LIMIT, dense_nbytes, dense_strides
 from allocsim.programs.dtype_names import dtype_code
-from allocsim.programs.names import Names
+from allocsim.programs.names import Names, whole
 
 Which = int | str
 """A buffer or a value, by index or by name."""
@@ -400,10 +400,7 @@ def _whole(place: str, number: Any) -> int:
 
     Raise ModelError for anything else, so that it does not become an offset by accident.
     """
-    try:
-        found = None if isinstance(number, bool) else operator.index(number)
-    except TypeError:
-        found = None
+    found = whole(number)
     if found is None:
         raise ModelError(place, f"{number!r} is no whole number")
     _bounded(place, found)
@@ -455,6 +452,18 @@ def _indices(rows: list[Any], position: int, name: str) -> Any:
                 if not -(1 << 31) <= number < 1 << 31:
                     raise ModelError(f"ops[{index}].{name}[{place}]", f"{number} does not exist") from None
         raise
+
+
+def pairs_of(op: Op) -> tuple[Any, ...] | None:
+    """Return the declared pairs of an op as `ProgramBuilder.op` takes them: only pairs that promise
+    more than `exact` have a strength.
+    """
+    if op.in_place is None:
+        return None
+    return tuple(
+        pair if strength == EXACT else (*pair, STRENGTHS[strength])
+        for pair, strength in zip(op.in_place, op.strengths, strict=True)
+    )
 
 
 def _pairs(rows: list[Any]) -> Any:

@@ -29,12 +29,20 @@ Wishes = list[dict[int, int]]
 """Wishes, each to be met by one row: choice -> bit mask of the alternatives allowed."""
 
 
+def triples(regions: int) -> int:
+    """Return how many combinations of three of so many regions there are; raise ModelError for more
+    than `MAX_WISHES`.
+    """
+    total = regions * (regions + 1) * (regions + 2) // 6
+    if total > MAX_WISHES:
+        raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
+    return total
+
+
 def drawn_rows(counts: Sequence[int], total: int) -> Int64s:
     """Return rows drawn at random, so many that about `FEW` of the `total` combinations of three
     stay uncovered if the choices are independent; no rows if `total` is at most `FEW`.
     """
-    if total > MAX_WISHES:
-        raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
     if total <= FEW:
         return np.empty((0, len(counts)), dtype=np.int64)
     missed = 1 - float(max(counts)) ** -3

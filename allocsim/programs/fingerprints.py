@@ -72,12 +72,7 @@ def misfits(document: Document) -> tuple[str, ...]:
 
     A plan without a stamp is taken to fit its program. O(columns of the programs).
     """
-    lines = [
-        line
-        for index, plan in enumerate(document.plans)
-        for line in (_misfit(f"plan {index}", plan),)
-        if line is not None
-    ]
+    lines = [line for index, plan in enumerate(document.plans) if (line := _misfit(f"plan {index}", plan)) is not None]
     place = {id(part): index for parts in (document.programs, document.plans) for index, part in enumerate(parts)}
     for index, run in enumerate(document.runs):
         if not same_program(run.program, run.plan.program):

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.model import OWN, STRENGTHS, Arena, Document, Plan, Program, Role
-from allocsim.programs.builder import ProgramBuilder
+from allocsim.model import OWN, Arena, Document, Plan, Program, Role
+from allocsim.programs.builder import ProgramBuilder, pairs_of
 from allocsim.programs.rank_meetings import Groups, Meetings, RankEvent, meetings, told
 
 GIVE: Final = ".give"
@@ -104,7 +104,7 @@ class _Joining:
         operands, results = ([here[value] for value in side] for side in (op.operands, op.results))
         meeting = self.met.at.get((rank, step))
         if meeting is None:
-            pairs = None if op.in_place is None else _pairs(program, step)
+            pairs = pairs_of(op)
             made = self.builder.op(
                 op.kind, operands, results, name=label, in_place=pairs, stream=stream, after=after, meta=dict(meta)
             )
@@ -131,11 +131,6 @@ class _Joining:
         buffer = self.builder.buffer(f"{label}/message", int(program.values.nbytes[value]))
         self.slots.append((OWN, 0, 0))
         return self.builder.value(f"{label}/message", buffer, row.dtype, row.shape)
-
-
-def _pairs(program: Program, step: int) -> list[Any]:
-    op = program.ops[step]
-    return [(*pair, STRENGTHS[strength]) for pair, strength in zip(op.in_place or (), op.strengths, strict=True)]
 
 
 __all__ = ["joined"]

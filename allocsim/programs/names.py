@@ -14,6 +14,14 @@ from typing import Any
 from allocsim.errors import ModelError
 
 
+def whole(number: Any) -> int | None:
+    """Return a whole number of Python or numpy as an int; None for anything else (a bool, too)."""
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
+
+
 class Names:
     """Finds things among the rows of a list that may grow; the name of a row is its first entry."""
 
@@ -34,10 +42,7 @@ class Names:
         """
         if isinstance(which, str):
             return self._named(place, which)
-        try:
-            number = None if isinstance(which, bool) else operator.index(which)
-        except TypeError:
-            number = None
+        number = whole(which)
         if number is None:
             raise ModelError(place, f"{which!r} is neither the index nor the name of a {self._what}")
         if exists and not 0 <= number < len(self._rows):
@@ -59,4 +64,4 @@ class Names:
         raise ModelError(place, f"no {self._what} is named {name!r}; {hint}")
 
 
-__all__ = ["Names"]
+__all__ = ["Names", "whole"]

@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from allocsim.errors import ModelError
-from allocsim.model import DEFAULT_ARENAS, DTYPE_CODES, EXACT, NEWEST, STRENGTHS, WIDTHS, Arena, Op, Program, Role
-from allocsim.programs.builder import Pair, ProgramBuilder
+from allocsim.model import DEFAULT_ARENAS, DTYPE_CODES, EXACT, NEWEST, STRENGTHS, WIDTHS, Arena, Program, Role
+from allocsim.programs.builder import Pair, ProgramBuilder, pairs_of
 from allocsim.programs.dtype_names import dtype_of
 
 if TYPE_CHECKING:
@@ -88,10 +88,9 @@ def to_networkx(program: Program) -> "nx.DiGraph":
         graph.add_node(("value", value.index), kind="value", **attributes, **rows[value.buffer], **meta)
     for op in program.ops:
         node = ("op", op.step)
-        attributes = {name: getattr(op, name) for name in ("name", "step", "stream")} | {"in_place": _text(_pairs(op))}
-        graph.add_node(
-            node, kind="op", op_kind=op.kind, **attributes, **_given(meta=_some(program.ops.meta.get(op.step)))
-        )
+        attributes = {name: getattr(op, name) for name in ("name", "step", "stream")}
+        attributes |= {"in_place": _text(pairs_of(op)), **_given(meta=_some(program.ops.meta.get(op.step)))}
+        graph.add_node(node, kind="op", op_kind=op.kind, **attributes)
         for operand, positions in _positions(op.operands).items():
             graph.add_edge(("value", operand), node, positions=_text(positions))
         for result, positions in _positions(op.results).items():
@@ -381,15 +380,6 @@ def _pair(key: Hashable, pair: Any) -> Pair:
         raise ModelError(_node(key), f"in_place {pair!r} is not a pair (operand position, result position)")
     operand, result = _wholes(key, "in_place", positions)
     return operand, result, strength
-
-
-def _pairs(op: Op) -> list[Any] | None:
-    if op.in_place is None:
-        return None
-    return [
-        pair if strength == EXACT else (*pair, STRENGTHS[strength])
-        for pair, strength in zip(op.in_place, op.strengths, strict=True)
-    ]
 
 
 def _ends(key: Hashable, ends: Any) -> tuple[int, int] | None:

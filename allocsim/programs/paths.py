@@ -48,7 +48,7 @@ from allocsim.errors import ModelError
 from allocsim.model import VIEW, Bools, Plan, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.builder import plan_of
-from allocsim.programs.covering import Wishes, cover, drawn_rows
+from allocsim.programs.covering import Wishes, cover, drawn_rows, triples
 from allocsim.programs.flattening import flat
 from allocsim.programs.routines import TIMES, PathChoice, PathLoop, PathOp, PathRegion, Routine, Where, base_of
 
@@ -126,7 +126,7 @@ def _taken(routine: Routine, choices: Mapping[Where, tuple[str, ...]]) -> Iterat
     counts = [len(choices[name]) for name in names]
     executed = _executed(routine, choices)
     regions = sorted({op.region for op in executed})
-    drawn = drawn_rows(counts, len(regions) * (len(regions) + 1) * (len(regions) + 2) // 6)
+    drawn = drawn_rows(counts, triples(len(regions)))
     wishes = _wishes(executed, regions, counts, drawn)
     for row in (*drawn.tolist(), *(cover(counts, wishes) if wishes or not len(drawn) else ())):
         yield {name: choices[name][row[index]] for index, name in enumerate(names)}

@@ -39,6 +39,7 @@ from typing import Any, Final, NamedTuple
 
 from allocsim.errors import ModelError
 from allocsim.model import Document, Plan, Program
+from allocsim.programs.streams import direct_waits
 
 MOST: Final = 1 << 16
 """Most ranks of a document."""
@@ -364,16 +365,16 @@ class _Walk:
     def __init__(self, met: Meetings, *, until_taken: bool = False) -> None:
         """With `until_taken` the sender of a message waits until it is received."""
         self.met = met
-        self.before: list[dict[int, int]] = []
+        self.before: list[list[int]] = []
         """Rank -> step -> number of ops that the op still waits for."""
-        self.after: list[dict[int, list[int]]] = []
+        self.after: list[list[list[int]]] = []
         self.owed: dict[tuple[int, int], int] = {}
         """(rank, step) of a collective -> number of givers it still waits for, itself included."""
         self.takers: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        shared: dict[int, tuple[dict[int, int], dict[int, list[int]]]] = {}
+        shared: dict[int, tuple[list[int], list[list[int]]]] = {}
         for program in met.programs:
-            counts, edges = shared.setdefault(id(program), _edges(program))
-            self.before.append(dict(counts))
+            counts, edges = shared.setdefault(id(program), direct_waits(program))
+            self.before.append([*counts])
             self.after.append(edges)
         for meeting in met.found:
             where = list(zip(meeting.ranks, meeting.steps, strict=True))
@@ -389,7 +390,7 @@ class _Walk:
         ready = [
             (step, rank, False)
             for rank, counts in enumerate(self.before)
-            for step, count in counts.items()
+            for step, count in enumerate(counts)
             if not count
         ]
         heapify(ready)
@@ -410,25 +411,10 @@ class _Walk:
             return
         self.left -= 1
         counts = self.before[rank]
-        for later in self.after[rank].get(step, ()):
+        for later in self.after[rank][step]:
             counts[later] -= 1
             if not counts[later]:
                 yield later, rank, False
-
-
-def _edges(program: Program) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """Return step -> number of ops it waits for directly, and step -> ops that wait for it."""
-    ops = program.ops
-    counts, after = dict.fromkeys(range(len(ops)), 0), dict[int, list[int]]()
-    last: dict[int, int] = {}
-    streams, starts, waits = ops.stream.tolist(), ops.after_starts.tolist(), ops.after.tolist()
-    for step, stream in enumerate(streams):
-        needs = {*waits[starts[step] : starts[step + 1]], *([last[stream]] if stream in last else [])}
-        counts[step] = len(needs)
-        for need in needs:
-            after.setdefault(need, []).append(step)
-        last[stream] = step
-    return counts, after
 
 
 def _ring(met: Meetings, walk: _Walk) -> RankFault:

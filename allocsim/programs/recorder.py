@@ -182,10 +182,10 @@ class Recorder:
                 array is the base of both.
         """
         reads, writes = _items("reads", reads), _items("writes", writes)
-        read = [(self._reading(item), self._keep(item)) for item in reads]
+        read = [(self._of(item, write=False), self._keep(item)) for item in reads]
         operands = [self._read(tensor, array) for tensor, array in read]
         touched = {tensor.buffer for tensor, _ in read}
-        wrote = [(self._writing(item), self._keep(item)) for item in writes]
+        wrote = [(self._of(item, write=True), self._keep(item)) for item in writes]
         results = [self._write(tensor, array, again=tensor.buffer in touched) for tensor, array in wrote]
         for tensor, _ in wrote:
             tensor.written = self._number
@@ -242,17 +242,13 @@ class Recorder:
         apart = high <= tensor.buffer.low or tensor.buffer.high <= low
         return None if apart else tensor
 
-    def _reading(self, item: Item) -> _Tensor:
-        return self._find(item) or self._new(item, write=False)
-
-    def _writing(self, item: Item) -> _Tensor:
-        return self._find(item) or self._new(item, write=True)
-
-    def _new(self, item: Item, *, write: bool) -> _Tensor:
-        """Return the tensor by rules 3 and 4."""
+    def _of(self, item: Item, *, write: bool) -> _Tensor:
+        """Return the tensor by rules 1 and 2, else by 3 and 4."""
+        tensor = self._find(item)
+        if tensor is not None:
+            return tensor
         name, array = item if isinstance(item, tuple) else (None, item)
         memory = self._memory(array)
-        tensor = None
         if name is None and memory.pool is None:
             tensor = self._whole.get(memory.low)
             if tensor is None:

@@ -119,20 +119,6 @@ def with_waits(program: Program, waits: Iterable[tuple[int, int]]) -> Program:
     return _with(program, [sorted(row) for row in rows], stream=program.ops.stream, streams=program.streams)
 
 
-def said_of(program: Program, plan: Plan) -> Plan:
-    """Return a plan, with its problem, as a plan of the same program on other streams.
-
-    Raises ModelError for a plan of another number of buffers.
-    """
-    problem = None if plan.problem is None else replace(plan.problem, program=program)
-    return replace(plan, program=program, problem=problem)
-
-
-def waits_of(program: Program) -> tuple[tuple[int, int], ...]:
-    """Return all pairs (op, op that it waits for)."""
-    return tuple((op.step, wait) for op in program.ops for wait in op.after)
-
-
 def preferring(program: Program, stream: int) -> tuple[int, ...]:
     """Return the legal order in which `stream` runs as far ahead of all others as it can.
 
@@ -155,15 +141,7 @@ def _in_order(program: Program, rank: Callable[[int], Any]) -> tuple[int, ...]:
     """Return the legal order that always takes, among the ops that may run next, the op of lowest
     rank.
     """
-    missing = [0] * len(program.ops)
-    followers: list[list[int]] = [[] for _ in missing]
-    last: dict[int, int] = {}
-    for op in program.ops:
-        before = {*op.after, last.get(op.stream, -1)} - {-1}
-        last[op.stream] = op.step
-        missing[op.step] = len(before)
-        for earlier in before:
-            followers[earlier].append(op.step)
+    missing, followers = direct_waits(program)
     ready = [(rank(step), step) for step, count in enumerate(missing) if not count]
     heapq.heapify(ready)
     order = []
@@ -175,6 +153,21 @@ def _in_order(program: Program, rank: Callable[[int], Any]) -> tuple[int, ...]:
             if not missing[follower]:
                 heapq.heappush(ready, (rank(follower), follower))
     return tuple(order)
+
+
+def direct_waits(program: Program) -> tuple[list[int], list[list[int]]]:
+    """Return, for each op, how many ops it waits for directly, and the ops that wait for it."""
+    ops = program.ops
+    counts, followers = [0] * len(ops), [list[int]() for _ in range(len(ops))]
+    last: dict[int, int] = {}
+    streams, starts, waits = ops.stream.tolist(), ops.after_starts.tolist(), ops.after.tolist()
+    for step, stream in enumerate(streams):
+        needs = {*waits[starts[step] : starts[step + 1]], *([last[stream]] if stream in last else [])}
+        counts[step] = len(needs)
+        for need in needs:
+            followers[need].append(step)
+        last[stream] = step
+    return counts, followers
 
 
 def _with(program: Program, waits: Sequence[Sequence[int]], **columns: Any) -> Program:

@@ -22,8 +22,7 @@ is the page's *generation*: a page that is allocated again is another block.
 O(parts) an event. What this module does not see: the document that events make.
 """
 
-import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +31,7 @@ import msgspec
 from allocsim.errors import ModelError
 from allocsim.model import STRENGTHS
 from allocsim.model.layout import LIMIT
+from allocsim.programs.names import whole
 
 _CELLS: Final = ("block", "sequence", "position")
 
@@ -252,12 +252,10 @@ class Lowering:
         return use, {"event": "record", "mark": key_of(event, "mark"), "stream": event.get("stream", 0)}
 
     def _run(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        name, after = key_of(event, "program"), event.get("after", ())
+        name = key_of(event, "program")
         if name not in self._programs:
             raise ModelError("program", f"{shown(name)} has no ops; a use with that program is one")
-        if not isinstance(after, list | tuple) or not all(type(mark) in (str, int) for mark in after):
-            raise ModelError("after", f"{shown(after)} is not a list of marks")
-        ops = self._programs[name]
+        after, ops = _named(event, "after", "marks"), self._programs[name]
         self._runs += 1
         for stream in dict.fromkeys(op.get("stream", 0) for op in ops):
             for mark in after:
@@ -266,9 +264,7 @@ class Lowering:
             yield from self._use({**op, "meta": {**(op.get("meta") or {}), "run": self._runs}})
 
     def _barrier(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-        actors = event["actors"]
-        if not isinstance(actors, list | tuple) or not all(type(actor) in (str, int) for actor in actors):
-            raise ModelError("actors", f"{shown(actors)} is not a list of streams")
+        _named(event, "actors", "streams")
         return (event,)
 
     def _cell(self, event: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -346,6 +342,14 @@ def pairs_of(event: Mapping[str, Any]) -> Any:
     return tuple(map(tuple, pairs))
 
 
+def _named(event: Mapping[str, Any], key: str, what: str) -> Sequence[str | int]:
+    """Return a list of names, or of whole numbers; raise ModelError for anything else."""
+    found = event.get(key, ())
+    if not isinstance(found, list | tuple) or not all(type(name) in (str, int) for name in found):
+        raise ModelError(key, f"{shown(found)} is not a list of {what}")
+    return found
+
+
 def meta_of(event: Mapping[str, Any]) -> Any:
     """Return the meta of an event; raise ModelError if it is no object."""
     meta = event.get("meta")
@@ -369,10 +373,7 @@ def number_of(event: Mapping[str, Any], key: str, default: int | None = None) ->
     found = event.get(key, default)
     if type(found) is int and 0 <= found <= LIMIT:
         return found
-    try:
-        number = None if isinstance(found, bool) else operator.index(found)
-    except TypeError:
-        number = None
+    number = whole(found)
     if number is None or not 0 <= number <= LIMIT:
         raise ModelError(key, f"{shown(found)} is not an integer between 0 and 2^62")
     return number

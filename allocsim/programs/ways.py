@@ -15,8 +15,7 @@ make the program of each way themselves.
 from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement
 
-from allocsim.errors import ModelError
-from allocsim.programs.covering import MAX_WISHES, cover
+from allocsim.programs.covering import cover, triples
 from allocsim.programs.routines import Where
 
 
@@ -28,9 +27,7 @@ def ways(choices: Mapping[Where, tuple[str, ...]]) -> Iterator[dict[Where, str]]
     """
     names = list(choices)
     regions = [{}, *(_literals(where, name, choices) for where in names for name in choices[where])]
-    total = len(regions) * (len(regions) + 1) * (len(regions) + 2) // 6
-    if total > MAX_WISHES:
-        raise ModelError("", f"there are {total} combinations of three regions; at most {MAX_WISHES} are supported")
+    triples(len(regions))
     found: set[frozenset[tuple[int, int]]] = set()
     number = {where: index for index, where in enumerate(names)}
     for three in combinations_with_replacement(regions, 3):

@@ -169,7 +169,7 @@ def _changed(make: Callable[[Document], Document]) -> Callable[[Document], Docum
     return candidate
 
 
-# the lists that are thinned ------------------------------------------------------------------------
+# the lists that are thinned -----------------------------------------------------------------------
 
 Thinned = tuple[Callable[[Document], Sequence[Any]], Callable[[Document, Sequence[Any]], Document | None]]
 """Returns the rows of a list; makes the document with only some of them, None for none."""

@@ -18,10 +18,8 @@ import numpy as np
 from allocsim.judge.violations import Violation
 from allocsim.model import (
     DEFAULT_ARENAS,
-    EXACT,
     NEWEST,
     OWN,
-    STRENGTHS,
     Arena,
     Document,
     Op,
@@ -31,6 +29,7 @@ from allocsim.model import (
     Role,
 )
 from allocsim.model.layout import dense_nbytes, dense_strides
+from allocsim.programs.builder import pairs_of
 from allocsim.verdict.attribution import charges
 
 HEADER = '''"""{title}
@@ -214,23 +213,11 @@ def _told(op: Op) -> dict[str, str]:
     """Return the keyword arguments of `ProgramBuilder.op` for an op, as source."""
     rows = (
         ("name", op.name, op.name not in ("", op.kind)),  # the builder names an op by its kind by default
-        ("in_place", _pairs(op), op.in_place is None or bool(op.in_place)),
+        ("in_place", pairs_of(op), op.in_place is None or bool(op.in_place)),
         ("stream", op.stream, bool(op.stream)),
         ("after", op.after, bool(op.after)),
     )
     return {key: _repr(given) for key, given, is_told in rows if is_told}
-
-
-def _pairs(op: Op) -> Any:
-    """Return the declared pairs as the builder takes them: only pairs that promise more than
-    `exact` have a strength.
-    """
-    if op.in_place is None:
-        return None
-    return tuple(
-        pair if strength == EXACT else (*pair, STRENGTHS[strength])
-        for pair, strength in zip(op.in_place, op.strengths, strict=True)
-    )
 
 
 def _tuple(names: Iterable[str]) -> str:

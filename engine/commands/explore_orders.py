@@ -9,7 +9,7 @@ What this module does not see: how orders are chosen and compared (`engine.d_dif
 from typing import Any
 
 from allocsim.model import Document, index_of
-from allocsim.programs.streams import said_of
+from allocsim.programs.placed_plans import placed
 from engine.d_differential.orders import as_json, describe, explore
 from engine.runtime.documents import playable
 
@@ -33,7 +33,7 @@ def explore_orders(document: Document, seed: int) -> list[dict[str, Any]]:
         ready = playable(program, seed=seed)
         found = explore(
             ready.lowered,
-            plan if plan.program is program else said_of(program, plan),
+            placed(program, plan),
             ready.uploads,
             parameters=ready.parameters,
             seed=seed,

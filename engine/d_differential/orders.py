@@ -146,7 +146,7 @@ def spread(lowered: Lowered, streams: int, plan: Plan | None = None) -> Lowered:
     """Return the graph's program with its branches on several streams and the waits they need: for
     `plan`, or with every buffer apart.
 
-    Steps stay what they are; `allocsim.programs.streams.said_of` makes a plan one of the new
+    Steps stay what they are; `allocsim.programs.placed_plans.placed` makes a plan one of the new
     program. Raises ModelError for fewer than one stream.
     """
     return replace(lowered, program=on_streams(lowered.program, branches(lowered.program, streams), plan=plan))

@@ -4,19 +4,18 @@ import pytest
 import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orders import is_legal
+from orders import is_legal, waits_of
 
 from allocsim.errors import ModelError
 from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, Document, Program
 from allocsim.programs.builder import ProgramBuilder
+from allocsim.programs.placed_plans import placed
 from allocsim.programs.streams import (
     branches,
     on_streams,
     preferring,
-    said_of,
     shuffled,
-    waits_of,
     with_waits,
     without_wait,
 )
@@ -26,7 +25,7 @@ STREAMS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 def races(program: Program, made=None) -> int:
     """Count the races of a program, with every buffer apart or under a plan."""
-    made = strategies.spread(program) if made is None else said_of(program, made)
+    made = strategies.spread(program) if made is None else placed(program, made)
     return check(Document.of(made)).counts.get("Race", 0)
 
 

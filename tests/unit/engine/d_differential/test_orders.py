@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from orders import waits_of
 
 from allocsim.allocators import find
 from allocsim.document import read, write
@@ -11,7 +12,8 @@ from allocsim.errors import EngineError
 from allocsim.judge.fast import check
 from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
-from allocsim.programs.streams import branches, on_streams, preferring, said_of, waits_of, without_wait
+from allocsim.programs.placed_plans import placed
+from allocsim.programs.streams import branches, on_streams, preferring, without_wait
 from engine.d_differential.orders import as_json, describe, explore, full_order, run_in, spread
 from engine.graph import Graph
 from engine.graph.lowering import lower
@@ -47,7 +49,7 @@ def test_in_place_beside_a_reader_shows_the_wrong_number():
     made = reused(lowered)
     assert check(Document.of(made)).clean
     parallel = spread(lowered, 2)
-    found = explore(parallel, said_of(parallel.program, made), X)
+    found = explore(parallel, placed(parallel.program, made), X)
     first = found.first
     assert found.races == 1
     names = parallel.program.ops.names
@@ -66,7 +68,7 @@ def test_waits_for_reuse_make_every_order_right():
     lowered = forked()
     made = reused(lowered)
     parallel = spread(lowered, 2, made)
-    found = explore(parallel, said_of(parallel.program, made), X, stop_at=99)
+    found = explore(parallel, placed(parallel.program, made), X, stop_at=99)
     assert (found.races, found.differences) == (0, ())
     # what is left to choose: nothing, for every op is in order now
     assert found.orders == 0
@@ -85,7 +87,7 @@ def step():
 def test_branches_of_a_transformer_under_a_plan_for_one_stream_go_wrong(step, streams):
     lowered, made, inputs, parameters = step
     parallel = spread(lowered, streams)
-    plan = said_of(parallel.program, made)
+    plan = placed(parallel.program, made)
     report = check(Document.of(plan))
     assert set(report.counts) == {"Race"}
     assert not any(race.in_apart for race in report.violations)
@@ -99,7 +101,7 @@ def test_no_order_of_a_transformer_without_races_shows_anything(step, for_plan):
     """With waits for reuse under the plan; with waits for data alone, with every tensor apart."""
     lowered, made, inputs, parameters = step
     parallel = spread(lowered, 3, made if for_plan else None)
-    plan = said_of(parallel.program, made) if for_plan else find("reference").plan(parallel.program)
+    plan = placed(parallel.program, made) if for_plan else find("reference").plan(parallel.program)
     assert not check(Document.of(plan)).counts
     found = explore(parallel, plan, inputs, parameters=parameters, orders=6, stop_at=99)
     assert (found.orders, found.differences) == (6, ())
@@ -132,7 +134,7 @@ def test_a_run_in_list_order_is_the_run(step):
 def test_exploring_is_repeatable_and_leaves_no_trace(step):
     lowered, made, inputs, parameters = step
     parallel = spread(lowered, 2)
-    plan = said_of(parallel.program, made)
+    plan = placed(parallel.program, made)
     once, again = (
         explore(parallel, plan, inputs, parameters=parameters, orders=8, seed=3, stop_at=3) for _ in range(2)
     )
@@ -146,7 +148,7 @@ def test_exploring_is_repeatable_and_leaves_no_trace(step):
 def test_a_lowered_program_comes_back_from_a_file_with_its_kernels_and_their_parameters(step, tmp_path):
     lowered, made, _, _ = step
     parallel = spread(lowered, 3)
-    write(Document.of(said_of(parallel.program, made)), tmp_path / "p.json")
+    write(Document.of(placed(parallel.program, made)), tmp_path / "p.json")
     (plan,) = read(tmp_path / "p.json").plans
     ready = playable(plan.program, seed=5)
     assert ready.lowered.kernels == lowered.kernels
