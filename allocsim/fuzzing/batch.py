@@ -61,6 +61,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.op_starts) - 1
 
+    @property
+    def owner(self) -> Int64s:
+        """The program of each buffer."""
+        return np.repeat(np.arange(len(self)), np.diff(self.buffer_starts))
+
     def __getitem__(self, index: int) -> Program:
         """Return one program as it was before, but for persistent names and `meta`. O(its size)."""
         whole = self.program
@@ -245,8 +250,7 @@ def flat(batch: Batch, plan: Plan) -> tuple[Plan, list[int]]:
     O(columns).
     """
     whole, buffers = batch.program, batch.program.buffers
-    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
-    placed = plan.arena >= 0
+    owner, placed = batch.owner, plan.arena >= 0
     size = np.maximum(plan.nbytes, buffers.nbytes)
     strange = placed & ((plan.offset < 0) | (plan.offset > FAR) | (size > FAR))
     strange |= placed & (plan.arena // batch.arenas != owner)
@@ -344,9 +348,12 @@ def _own_gaps(problem: Problem, buffer: int) -> tuple[tuple[int, int], ...]:
     return tuple((low, min(high, end)) for low, high in gaps if low < end)
 
 
-def starts(counts: Iterable[int]) -> Int64s:
+def starts(counts: Iterable[int] | Int64s) -> Int64s:
     """Return where each of several rows of these lengths begins, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(list(counts), dtype=np.int64)]).astype(np.int64)
+    lengths = counts if isinstance(counts, np.ndarray) else list(counts)
+    found = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found
 
 
 def trusted(table: type[T], /, **columns: Any) -> T:

@@ -19,9 +19,10 @@ import numpy as np
 
 from allocsim.files.sizes import in_bytes
 from allocsim.fuzzing.batch import Batch
-from allocsim.fuzzing.scaling import side_by_side
+from allocsim.fuzzing.scaling import side_by_side, uniform
 from allocsim.model import BYTES, HOST_READ, HOST_WRITE, VIEW, WHOLE, Bools, Program
 from allocsim.model.layout import LIMIT, Int64s
+from allocsim.programs.access_steps import side_by_side_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +105,9 @@ def _chains(program: Program) -> Bools:
 
 def _mutations(program: Program) -> Bools:
     ops, of_value = program.ops, program.values.buffer
-    # every operand of an op beside every result of it
-    reader = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
-    times = np.diff(ops.result_starts)[reader]
-    op = np.repeat(reader, times)
-    place = np.arange(len(op)) - np.repeat(np.cumsum(times) - times, times)
-    same = np.repeat(of_value[ops.operands], times) == of_value[ops.results[ops.result_starts[op] + place]]
+    op, operand, result = side_by_side_values(ops, ~ops.is_kind(VIEW))
     mask = np.zeros(len(ops), dtype=np.bool_)
-    mask[op[same]] = True
-    mask &= ~ops.is_kind(VIEW)
+    mask[op[of_value[operand] == of_value[result]]] = True
     return mask
 
 
@@ -183,7 +178,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "squeezed": Feature("programs", _squeezed, "an arena that ends before its buffers would, side by side"),
     "own alignment": Feature(
         "buffers",
-        lambda p: p.buffers.alignment != np.array([a.alignment for a in p.arenas], dtype=np.int64)[p.buffers.arena],
+        lambda p: ~uniform(p),
         "an alignment other than the arena's",
     ),
     "no operand": Feature(

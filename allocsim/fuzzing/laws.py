@@ -32,6 +32,7 @@ from typing import Any, Final
 import numpy as np
 
 from allocsim.allocators import pin_all, pin_reads
+from allocsim.fuzzing.batch import starts
 from allocsim.fuzzing.fuzz_case import Answer, FuzzCase, same_plan
 from allocsim.fuzzing.scaling import rounded_up, stretched, uniform
 from allocsim.fuzzing.told_constraints import number_of
@@ -116,8 +117,8 @@ def renumbered(program: Program, buffers: Int64s, values: Int64s) -> Program:
         for name in ("nbytes_range", "meta")
     }
     lengths = np.diff(held.dim_starts)[values]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    rows = np.arange(starts[-1]) + np.repeat(held.dim_starts[values] - starts[:-1], lengths)
+    dim_starts = starts(lengths)
+    rows = np.arange(dim_starts[-1]) + np.repeat(held.dim_starts[values] - dim_starts[:-1], lengths)
     return replace(
         program,
         buffers=replace(old, names=tuple(old.names[row] for row in buffers.tolist()), **columns, **mapped),
@@ -127,7 +128,7 @@ def renumbered(program: Program, buffers: Int64s, values: Int64s) -> Program:
             buffer=new_buffer[held.buffer[values]].astype(held.buffer.dtype),
             dtype=held.dtype[values],
             offset=held.offset[values],
-            dim_starts=starts.astype(held.dim_starts.dtype),
+            dim_starts=dim_starts,
             shape=held.shape[rows],
             strides=held.strides[rows],
             bit_offset=held.bit_offset[values],

@@ -20,10 +20,11 @@ from typing import Final
 import numpy as np
 
 from allocsim.allocators import pin_all, pin_reads
-from allocsim.fuzzing.batch import Batch
+from allocsim.fuzzing.batch import Batch, alone
 from allocsim.fuzzing.features import capacities, of_strength, view_depth
 from allocsim.fuzzing.fuzz_case import FuzzCase
-from allocsim.fuzzing.scaling import side_by_side
+from allocsim.fuzzing.scaling import side_by_side, uniform
+from allocsim.fuzzing.told_constraints import EMPTY
 from allocsim.model import BYTES, EXACT, HOST_READ, HOST_WRITE, VIEW, WHOLE, Bools, Program
 from allocsim.model.layout import LIMIT, Int64s
 
@@ -63,9 +64,8 @@ def _of_ops(program: Program) -> dict[str, dict[str, Bools]]:
 
 def _most(values: Int64s, batch: Batch) -> Int64s:
     """Return the largest of each program's buffers, 0 where it has none."""
-    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
     found = np.zeros(len(batch), dtype=np.int64)
-    np.maximum.at(found, owner, values)
+    np.maximum.at(found, batch.owner, values)
     return found
 
 
@@ -79,9 +79,8 @@ def _of_programs(batch: Batch, case: FuzzCase) -> dict[str, dict[str, Bools]]:
 
     alignment = _most(buffers.alignment, batch)
     nbytes = np.zeros(count, dtype=np.int64)
-    np.add.at(nbytes, np.repeat(np.arange(count), np.diff(batch.buffer_starts)), buffers.nbytes)
-    own = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)[buffers.arena]
-    other = some(buffers.alignment != own)
+    np.add.at(nbytes, batch.owner, buffers.nbytes)
+    other = some(~uniform(program))
     capacity = capacities(program)
     ends: Bools = np.any((capacity < LIMIT).reshape(count, -1), axis=1)
     needed = side_by_side(program, ~buffers.persistent)
@@ -93,8 +92,8 @@ def _of_programs(batch: Batch, case: FuzzCase) -> dict[str, dict[str, Bools]]:
     told = _told(case)
     arenas = np.array([many for many, _ in batch.own] or [batch.arenas] * count)
     return {
-        "told": {name: some(rows) for name, rows in told.items()}
-        | {"nothing": every & (case.kind in {"plain", "free"})},
+        "told": {"nothing": every & (case.kind in {"plain", "free"})}
+        | {name: some(rows) for name, rows in told.items()},
         "buffers": {"to 16": many <= 16, "to 2,000": (many > 16) & (many <= 2000), "above 2,000": many > 2000},
         "bytes": {
             "to 1 MiB": nbytes <= 1 << 20,
@@ -145,25 +144,14 @@ def _crossing(program: Program, fixed: Mapping[int, int]) -> Bools:
     return mask
 
 
+def _names(factors: Mapping[str, Mapping[str, Bools]]) -> dict[str, tuple[str, ...]]:
+    return {factor: tuple(levels) for factor, levels in factors.items()}
+
+
 TOLD: Final = ("all pinned", "some pinned", "own memory", "offsets", "offsets in turn", "gaps", "pairs")
 
-OF_OPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "operands": ("none", "one", "two", "more"),
-    "results": ("one", "two", "more"),
-    "declared": ("unknown", "no pair", "a pair", "pairs"),
-    "strength": ("exact", "bytes", "whole"),
-    "reads": ("no view", "a view", "three views deep"),
-}
-OF_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "told": ("nothing", *TOLD),
-    "buffers": ("to 16", "to 2,000", "above 2,000"),
-    "bytes": ("to 1 MiB", "to 4 GiB", "to 2^53", "above 2^53"),
-    "alignment": ("the arena's", "its own", "no power of two", "above 4,096"),
-    "arenas": ("1", "2", "3"),
-    "end": ("none", "some", "by reuse alone"),
-    "streams": ("1", "2", "3"),
-    "waits": ("for the op before", "as values need"),
-}
+OF_OPS: Final = _names(_of_ops(EMPTY))
+OF_PROGRAMS: Final = _names(_of_programs(alone(EMPTY), FuzzCase(program=EMPTY)))
 FACTORS: Final[Mapping[str, tuple[str, ...]]] = {**OF_OPS, **OF_PROGRAMS}
 """Every factor with its levels."""
 
@@ -229,18 +217,18 @@ def met(batch: Batch, case: FuzzCase) -> dict[int, int]:
     Places of no count are left out.
     """
     owner = np.repeat(np.arange(len(batch)), np.diff(batch.op_starts))
-    programs = _codes(_of_programs(batch, case), OF_PROGRAMS, len(batch)) << FEW
-    ops = _codes(_of_ops(batch.program), OF_OPS, len(batch.program.ops))
+    programs = _codes(_of_programs(batch, case), len(batch)) << FEW
+    ops = _codes(_of_ops(batch.program), len(batch.program.ops))
     table = _together(ops | programs[owner])
     table[FEW:, FEW:] = _together(programs)[FEW:, FEW:]
     places = np.flatnonzero(np.triu(table, 1))
     return dict(zip(places.tolist(), table.ravel()[places].tolist(), strict=True))
 
 
-def _codes(levels: Mapping[str, Mapping[str, Bools]], of: Mapping[str, tuple[str, ...]], rows: int) -> Int64s:
+def _codes(factors: Mapping[str, Mapping[str, Bools]], rows: int) -> Int64s:
     """Return the levels of each row as a number, a bit for each."""
     codes = np.zeros(rows, dtype=np.int64)
-    for place, column in enumerate(levels[factor][level] for factor, names in of.items() for level in names):
+    for place, column in enumerate(column for levels in factors.values() for column in levels.values()):
         codes |= column.astype(np.int64) << place
     return codes
 

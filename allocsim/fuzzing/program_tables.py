@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocsim.fuzzing.batch import SEVERAL, Batch, trusted
+from allocsim.fuzzing.batch import SEVERAL, Batch, starts, trusted
 from allocsim.model import (
     DTYPE_CODES,
     HOST_READ,
@@ -127,9 +127,9 @@ class ProgramTables(NamedTuple):
         What fills the tables is trusted to make well-formed programs, as the tests see it does: to
         check that takes longer than all the rest.
         """
-        starts = self.starts[: programs + 1]
-        b, v, d, o, x, r, p = (int(end) for end in starts[-1])
-        buffer_starts, value_starts, _, op_starts, *_ = (np.ascontiguousarray(column) for column in starts.T)
+        begins = self.starts[: programs + 1]
+        b, v, d, o, x, r, p = (int(end) for end in begins[-1])
+        buffer_starts, value_starts, _, op_starts, *_ = (np.ascontiguousarray(column) for column in begins.T)
         owner_b, owner_v, owner_o = (
             np.repeat(np.arange(programs), np.diff(column)) for column in (buffer_starts, value_starts, op_starts)
         )
@@ -172,7 +172,7 @@ class ProgramTables(NamedTuple):
                 buffer=buffer.astype(np.int32),
                 dtype=np.full(v, DTYPE_CODES["f32"], dtype=np.int8),
                 offset=offset * ITEM,
-                dim_starts=_starts(rank),
+                dim_starts=starts(rank),
                 shape=length,
                 strides=stride * ITEM,
                 bit_offset=np.zeros(v, dtype=np.uint8),
@@ -183,16 +183,16 @@ class ProgramTables(NamedTuple):
                 names=_names("o", op_starts, owner_o),
                 kinds=KINDS,
                 kind=kind.astype(np.int32),
-                operand_starts=_starts(counts[0]),
+                operand_starts=starts(counts[0]),
                 operands=self.rows[:x, operands].astype(np.int32),
-                result_starts=_starts(counts[1]),
+                result_starts=starts(counts[1]),
                 results=self.rows[:r, results].astype(np.int32),
-                in_place_starts=_starts(counts[2]),
+                in_place_starts=starts(counts[2]),
                 in_place=self.rows[:p, pairs : pairs + 2].astype(np.int32),
                 in_place_strength=np.zeros(p, dtype=np.uint8),
                 in_place_known=known > 0,
                 stream=stream.astype(np.int32),
-                after_starts=_starts(waiting),
+                after_starts=starts(waiting),
                 after=waits.astype(np.int32),
             ),
         )
@@ -205,19 +205,13 @@ class ProgramTables(NamedTuple):
         )
 
 
-def _names(stem: str, starts: Int64s, owner: Int64s, apart: Bools | None = None) -> tuple[str, ...]:
+def _names(stem: str, begins: Int64s, owner: Int64s, apart: Bools | None = None) -> tuple[str, ...]:
     """Return a name for each row by its place in its program.
 
     Rows that are `apart` have the program's number in it, to be unique.
     """
-    found = _NAMES[stem][np.arange(len(owner)) - starts[owner]]
+    found = _NAMES[stem][np.arange(len(owner)) - begins[owner]]
     if apart is not None:
         for row in np.flatnonzero(apart).tolist():
             found[row] = f"{owner[row]}.{found[row]}"
     return tuple(found.tolist())
-
-
-def _starts(counts: Int64s) -> Int64s:
-    found = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=found[1:])
-    return found

@@ -29,13 +29,13 @@ from allocsim.errors import UnknownNameError
 from allocsim.fuzzing.batch import Batch, flat
 from allocsim.fuzzing.fuzz_case import FAILURES, Answer, FuzzCase
 from allocsim.fuzzing.history import CHANCE
-from allocsim.fuzzing.laws import LAWS, Law
-from allocsim.fuzzing.scaling import in_common_units, rounded_up, side_by_side, uniform
+from allocsim.fuzzing.laws import LAWS, Law, tops
+from allocsim.fuzzing.scaling import in_common_units, side_by_side, uniform
 from allocsim.fuzzing.told_constraints import accessed
 from allocsim.judge.fast import check, defects
 from allocsim.model import OWN, VIEW, Bools, Document, Plan
 from allocsim.model.layout import Int64s
-from allocsim.programs.access_steps import last_writes
+from allocsim.programs.access_steps import last_writes, side_by_side_values
 from allocsim.programs.builder import read_at_end
 from allocsim.verdict.attribution import leading
 
@@ -139,13 +139,8 @@ def assumed_in(plan: Plan) -> Int64s:
     O(pairs of operands and results of these ops).
     """
     ops, home = plan.program.ops, plan.program.values.buffer
-    reader = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
-    asked = ~ops.in_place_known[reader]
-    reader, operand = reader[asked], home[ops.operands[asked]]
-    times = np.diff(ops.result_starts)[reader]
-    op, donor = np.repeat(reader, times), np.repeat(operand, times)
-    place = np.arange(len(op)) - np.repeat(np.cumsum(times) - times, times)
-    recipient = home[ops.results[ops.result_starts[op] + place]]
+    op, operand, result = side_by_side_values(ops, ~ops.in_place_known)
+    donor, recipient = home[operand], home[result]
     low, high = plan.offset, plan.offset + plan.nbytes
     meets = (donor != recipient) & (plan.arena[donor] == plan.arena[recipient]) & (plan.arena[donor] >= 0)
     meets &= (low[donor] < high[recipient]) & (low[recipient] < high[donor])
@@ -183,9 +178,8 @@ def _leading(document: Document) -> Why | None:
 def unsound_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Sequence[int]:
     """Return the programs of a batch with a violation: one check of them all."""
     laid, alone = flat(batch, plan)
-    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
     told = plan.program.buffers.persistent if whole is None else whole.constraints.own
-    outside = owner[_untold(plan, told)].tolist()
+    outside = batch.owner[_untold(plan, told)].tolist()
     guessed = np.searchsorted(batch.op_starts, assumed_in(plan), side="right") - 1
     return sorted({*alone, *outside, *guessed.tolist(), *batch.unsound(laid)})
 
@@ -230,8 +224,7 @@ def disobeyed_among(batch: Batch, plan: Plan, whole: FuzzCase) -> Sequence[int]:
     if whole.pinned is None:
         return ()
     laid, alone = flat(batch, replace(plan, problem=whole.problem))
-    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
-    outside = owner[_untold(plan, whole.constraints.own)].tolist()
+    outside = batch.owner[_untold(plan, whole.constraints.own)].tolist()
     kept = batch.unsound(with_pins_read(laid, whole.pinned))
     return sorted({*alone, *outside, *batch.unsound(laid), *kept})
 
@@ -278,7 +271,7 @@ def worse(case: FuzzCase, answer: Answer) -> Why | None:
     arenas = case.program.arenas
     if answer.plan is not None and uniform(case.program).all():
         limits = side_by_side(case.program, answer.plan.arena >= 0).tolist()
-        for arena, found, limit in zip(arenas, ends(answer.plan).tolist(), limits, strict=True):
+        for arena, found, limit in zip(arenas, tops(answer.plan, rounded=True), limits, strict=True):
             if found > limit:
                 message = f"its plan ends at byte {found} of arena {arena.name!r}; without any reuse {limit} are enough"
                 return "more bytes than without reuse", message
@@ -296,22 +289,12 @@ def worse_among(batch: Batch, plan: Plan, whole: FuzzCase | None = None) -> Sequ
     if whole is not None and whole.constraints.fixed:
         return ()
     program = batch.program
-    over = ends(plan) > side_by_side(program, plan.arena >= 0)
+    over = np.array(tops(plan, rounded=True)) > side_by_side(program, plan.arena >= 0)
     found = np.unique(np.flatnonzero(over) // batch.arenas)
-    owner = np.repeat(np.arange(len(batch)), np.diff(batch.buffer_starts))
     mixed = np.zeros(len(batch), dtype=np.bool_)
-    mixed[owner[~uniform(program)]] = True
+    mixed[batch.owner[~uniform(program)]] = True
     left: list[int] = found[~mixed[found]].tolist()
     return left
-
-
-def ends(plan: Plan) -> Int64s:
-    """Return where the slots of each arena end, each rounded up to its buffer's alignment."""
-    highest = np.zeros(len(plan.program.arenas), dtype=np.int64)
-    placed = plan.arena >= 0
-    up = rounded_up(plan.offset + plan.nbytes, plan.program.buffers.alignment)
-    np.maximum.at(highest, plan.arena[placed], up[placed])
-    return highest
 
 
 def silent(_: FuzzCase, __: Answer) -> Why | None:
@@ -408,4 +391,4 @@ GUARANTEED: Final = {"no_worse": "at_most_reference"}
 """Names that planners may use for guarantees that the shelf calls otherwise."""
 
 
-__all__ = ["PROPERTIES", "Property", "Why", "asked_of", "ends", "side_by_side", "uniform"]
+__all__ = ["PROPERTIES", "Property", "Why", "asked_of", "side_by_side", "uniform"]

@@ -115,10 +115,14 @@ def side_by_side(program: Program, placed: Bools) -> Int64s:
     return total
 
 
+def of_arenas(program: Program) -> Int64s:
+    """Return for each buffer the alignment of its arena."""
+    return np.array([arena.alignment for arena in program.arenas], dtype=np.int64)[program.buffers.arena]
+
+
 def uniform(program: Program) -> Bools:
     """Return which buffers have the alignment of their arena."""
-    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
-    mask: Bools = program.buffers.alignment == alignments[program.buffers.arena]
+    mask: Bools = program.buffers.alignment == of_arenas(program)
     return mask
 
 
@@ -193,7 +197,7 @@ def stretched(program: Program, by: Int64s) -> Program:
         values=replace(
             values,
             offset=values.offset * factor,
-            dim_starts=starts((ranks + (factor > 1)).tolist()),
+            dim_starts=starts(ranks + (factor > 1)),
             shape=shape,
             strides=strides,
         ),
@@ -205,9 +209,9 @@ def aligned(program: Program, spaces: list[int], own: Int64s) -> Program:
     not 0 their arena's.
     """
     arenas = tuple(replace(arena, alignment=step) for arena, step in zip(program.arenas, spaces, strict=True))
-    of_arena = np.array(spaces, dtype=np.int64)[program.buffers.arena]
-    alignment = np.where(own > 0, own, of_arena).astype(np.int64)
-    return replace(program, arenas=arenas, buffers=replace(program.buffers, alignment=alignment))
+    program = replace(program, arenas=arenas)
+    alignment = np.where(own > 0, own, of_arenas(program)).astype(np.int64)
+    return replace(program, buffers=replace(program.buffers, alignment=alignment))
 
 
 def repeated(program: Program, *, copies: int, shift: int) -> Program:
@@ -253,7 +257,7 @@ def reordered(program: Program, order: Int64s) -> Program:
         ends = np.cumsum(counts)
         picked = np.repeat(at[:-1][order] - (ends - counts), counts) + np.arange(int(counts.sum()))
         columns[rows] = getattr(ops, rows)[picked]
-        columns[f"{name}_starts"] = starts(counts.tolist())
+        columns[f"{name}_starts"] = starts(counts)
         if name == "in_place":
             columns["in_place_strength"] = ops.in_place_strength[picked]
     moved = replace(
@@ -276,8 +280,7 @@ def in_list_order(program: Program) -> Program:
     waits = np.flatnonzero(stream[1:] != stream[:-1]).astype(np.int32)
     counts = np.zeros(len(stream), dtype=np.int64)
     counts[waits + 1] = 1
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return changed(program, ops=changed(program.ops, after_starts=starts, after=waits))
+    return changed(program, ops=changed(program.ops, after_starts=starts(counts), after=waits))
 
 
 def lasting_value(program: Program) -> int | None:

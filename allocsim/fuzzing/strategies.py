@@ -40,7 +40,7 @@ from allocsim.fuzzing.batch import changed
 from allocsim.fuzzing.planting import FAULTS, MISTAKES, ONTO, Fault, faulty, mistaken
 from allocsim.fuzzing.program_recipes import ACTIONS, WIDE, Recipe, assemble
 from allocsim.fuzzing.program_tables import CODES, WEIGHTS
-from allocsim.fuzzing.scaling import grown, in_list_order
+from allocsim.fuzzing.scaling import grown, in_list_order, of_arenas
 from allocsim.fuzzing.sketch import Choices, Sketch
 from allocsim.model import HOST_WRITE, OWN, VIEW, Arena, Document, Plan, Problem, Program, Run
 
@@ -317,8 +317,7 @@ def faults_of(names: Sequence[str], *, min_size: int = 0, max_size: int = 2) -> 
 
 def with_uniform_alignments(program: Program) -> Program:
     """Return the program with every buffer aligned as its arena is."""
-    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
-    return changed(program, buffers=changed(program.buffers, alignment=alignments[program.buffers.arena]))
+    return changed(program, buffers=changed(program.buffers, alignment=of_arenas(program)))
 
 
 def lasting(plan: Plan, step: int) -> bool:

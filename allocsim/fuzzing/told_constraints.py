@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from allocsim.allocators import pin_all, pin_reads
 from allocsim.fuzzing.batch import changed
 from allocsim.fuzzing.fuzz_case import FuzzCase
-from allocsim.model import VIEW, Bools, Problem, Program
+from allocsim.model import Bools, Problem, Program
 from allocsim.model.layout import LIMIT, Int64s
-from allocsim.programs.access_steps import first_and_last
+from allocsim.programs.access_steps import NEVER, first_and_last
 from allocsim.programs.builder import ProgramBuilder
 
 PINNED: Final = 0.4
@@ -71,10 +71,10 @@ def telling(program: Program) -> FuzzCase:
     count = len(buffers)
     rng = np.random.default_rng(number_of(program))
     chance = rng.random((5, count))
-    touched = accessed(program)
+    first, last = first_and_last(program)
+    touched = last != NEVER
     pinned = (pin_all(program) & (chance[0] < PINNED)) | pin_reads(program)
     own = np.where(buffers.persistent, chance[1] >= BACK, touched & (chance[1] < APART))
-    first, last = first_and_last(program)
     lives = np.where(buffers.persistent, 0, first), np.where(pinned | buffers.persistent, LIMIT, last + 1)
     fixed = _decided(program, touched & ~own & (chance[2] < DECIDED), lives, chance[3], chance[4] < CROSSING)
     return FuzzCase(program=program, pinned=pinned, own=own, fixed=fixed)
@@ -226,9 +226,5 @@ def number_of(program: Program) -> int:
 
 def accessed(program: Program) -> Bools:
     """Return which buffers an op other than a view has an operand or a result in."""
-    ops = program.ops
-    acts = ~ops.is_kind(VIEW)
-    mask = np.zeros(len(program.buffers), dtype=np.bool_)
-    for values, starts in ((ops.operands, ops.operand_starts), (ops.results, ops.result_starts)):
-        mask[program.values.buffer[values[np.repeat(acts, np.diff(starts))]]] = True
+    mask: Bools = first_and_last(program)[1] != NEVER
     return mask

@@ -27,6 +27,7 @@ import numpy as np
 
 from allocsim.judge.violations import Report, Violation
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Document, Plan, Program
+from allocsim.programs.access_steps import side_by_side_values
 from allocsim.verdict.evidence import Evidence
 from allocsim.verdict.report_facts import at_once, counts_of, streams
 
@@ -129,16 +130,11 @@ def _kinds_in_place(program: Program, plan: Plan) -> set[str]:
     ops, values = program.ops, program.values
     space = np.where(plan.placed, plan.arena, len(program.arenas) + np.arange(len(plan.arena)))
     low, high = values.hulls.T + np.where(plan.placed, plan.offset, 0)[values.buffer]
-    readers, writers = np.diff(ops.operand_starts), np.diff(ops.result_starts)
-    op = np.repeat(np.arange(len(ops)), readers * writers)
-    place = np.arange(len(op)) - np.repeat(np.cumsum(readers * writers) - readers * writers, readers * writers)
-    source = ops.operands[ops.operand_starts[op] + place // np.maximum(writers[op], 1)]
-    target = ops.results[ops.result_starts[op] + place % np.maximum(writers[op], 1)]
+    op, source, target = side_by_side_values(ops, ~(ops.is_kind(VIEW) | program.same_ops))
     meets = (space[values.buffer[source]] == space[values.buffer[target]]) & (
         values.buffer[source] != values.buffer[target]
     )
     meets &= (low[source] < high[target]) & (low[target] < high[source])
-    meets &= ~(ops.is_kind(VIEW) | program.same_ops)[op]
     return {ops.kinds[kind] for kind in np.unique(ops.kind[op[meets]]).tolist()}
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.model import VIEW, Bools, Program
+from allocsim.model import VIEW, Bools, Ops, Program
 from allocsim.model.layout import Int64s
 
 NEVER: Final = -1
@@ -66,3 +66,15 @@ def _latest(program: Program, step: Int64s, buffer: Int64s) -> Int64s:
     last = np.full(len(program.buffers), NEVER, dtype=np.int64)
     np.maximum.at(last, buffer, step)
     return last
+
+
+def side_by_side_values(ops: Ops, chosen: Bools) -> tuple[Int64s, Int64s, Int64s]:
+    """Return (op, operand, result) of every operand of the `chosen` ops beside every result of its
+    op. O(pairs).
+    """
+    readers, writers = np.diff(ops.operand_starts), np.diff(ops.result_starts)
+    many = np.where(chosen, readers * writers, 0)
+    op = np.repeat(np.arange(len(ops)), many)
+    place, width = np.arange(len(op)) - np.repeat(np.cumsum(many) - many, many), np.maximum(writers, 1)[op]
+    operand, result = ops.operand_starts[op] + place // width, ops.result_starts[op] + place % width
+    return op, ops.operands[operand], ops.results[result]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from allocsim.errors import CapacityError
+from allocsim.fuzzing.scaling import of_arenas
 from allocsim.model import Buffers, Plan, Problem
 
 Place = Callable[[Problem], Plan]
@@ -59,9 +60,7 @@ def alignment_dropped(place: Place, problem: Problem) -> Plan:
 
 def own_alignment_ignored(place: Place, problem: Problem) -> Plan:
     """Everything is placed with the alignment of its arena."""
-    program = problem.program
-    alignments = np.array([arena.alignment for arena in program.arenas], dtype=np.int64)
-    return _back(place(_of(problem, alignment=alignments[program.buffers.arena])), problem)
+    return _back(place(_of(problem, alignment=of_arenas(problem.program))), problem)
 
 
 def alignment_of_a_mask(place: Place, problem: Problem) -> Plan:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocsim.allocators import Constraints, exact, pin_all, pin_reads
-from allocsim.fuzzing.features import of_strength
+from allocsim.fuzzing.features import of_strength, view_depth
 from allocsim.model import BYTES, HOST_READ, VIEW, Bools, Problem, Program, Role
 from allocsim.model.layout import Int64s
 from allocsim.programs.access_steps import first_and_last, last_writes
@@ -117,13 +117,13 @@ def operands_die_before_results(program: Program) -> tuple[Int64s, Int64s]:
 def view_forgotten(program: Program) -> tuple[Int64s, Int64s]:
     """Reads of values that a view made are missed."""
     reads = Reads.of(program)
-    return without(reads, _views(program)[reads.value] > 0)
+    return without(reads, view_depth(program)[reads.value] > 0)
 
 
 def view_of_a_view_forgotten(program: Program) -> tuple[Int64s, Int64s]:
     """Reads of views of views are missed."""
     reads = Reads.of(program)
-    return without(reads, _views(program)[reads.value] > 1)
+    return without(reads, view_depth(program)[reads.value] > 1)
 
 
 def mutation_forgotten(program: Program) -> tuple[Int64s, Int64s]:
@@ -152,15 +152,6 @@ def other_streams_missed(program: Program) -> tuple[Int64s, Int64s]:
     return without(reads, (maker >= 0) & (program.ops.stream[maker] != program.ops.stream[reads.step]))
 
 
-def _views(program: Program) -> Int64s:
-    """Return for each value how many views lie between it and what an op wrote."""
-    depth = np.zeros(len(program.values), dtype=np.int64)
-    for op in program.ops:
-        if op.kind == VIEW:
-            depth[list(op.results)] = 1 + max((int(depth[operand]) for operand in op.operands), default=0)
-    return depth
-
-
 # beliefs ------------------------------------------------------------------------------------------
 
 
@@ -173,7 +164,7 @@ def host_reads_forgotten(program: Program, constraints: Constraints) -> Problem:
 def host_reads_of_views_forgotten(program: Program, constraints: Constraints) -> Problem:
     """Reads of views by the host are missed, and so are the pins that stand for them."""
     reads = Reads.of(program)
-    return _unpinned(reads, constraints, reads.of_host & (_views(program)[reads.value] > 0))
+    return _unpinned(reads, constraints, reads.of_host & (view_depth(program)[reads.value] > 0))
 
 
 def fixed_forgotten(program: Program, constraints: Constraints) -> Problem:
