@@ -119,20 +119,10 @@ def check(
     if limit < 0:
         raise ModelError("limit", f"{limit} is negative")
     if has_ranges(document):
-        low, high = (
-            check(
-                at_end(document, end),
-                limit=limit,
-                of_each_kind=of_each_kind,
-                plain=plain,
-                kinds=kinds,
-                strict=strict,
-                unbounded=unbounded,
-                sizes=sizes,
-            )
-            for end in (LOW, HIGH)
-        )
-        return both(low, high, limit=limit, of_each_kind=of_each_kind)
+        lists: dict[str, Any] = {"limit": limit, "of_each_kind": of_each_kind}
+        how: dict[str, Any] = {"plain": plain, "kinds": kinds, "strict": strict, "unbounded": unbounded, "sizes": sizes}
+        low, high = (check(at_end(document, end), **lists, **how) for end in (LOW, HIGH))
+        return both(low, high, **lists)
     rows_of(kinds)
     work = None if unbounded else steps_for(document)
     case = TrialDocument(document, PLAIN if plain else SCREENED, kinds, work)

@@ -23,7 +23,7 @@ import numpy as np
 from allocsim.errors import ModelError
 from allocsim.judge.fast.contract import Contract
 from allocsim.judge.fast.holes import Holes, holes_of, holes_one_by_one
-from allocsim.judge.fast.owners import Range, merged
+from allocsim.judge.fast.owners import Range, left_over, merged
 from allocsim.model import HOST_WRITE, VIEW, Bools, Plan, Problem, Program
 from allocsim.model.layout import MAX_RUNS, Int64s
 
@@ -170,7 +170,7 @@ class Accesses:
         writes = self.active[write_op]
         self.skip, self.every_result = skip, every_result
         if not every_result:
-            row, source, target = handed_on(program, write_op)
+            row, source, target = handed_on(program)
             for at in np.flatnonzero(extents.buffer[source] == extents.buffer[target]).tolist():
                 writes[row[at]] &= not in_step(extents, int(source[at]), int(target[at]), 0)  # it stays where it is
         self.write_row: Int64s = np.flatnonzero(writes)
@@ -222,13 +222,14 @@ class Accesses:
         return touched
 
 
-def handed_on(program: Program, result_op: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def handed_on(program: Program) -> tuple[Int64s, Int64s, Int64s]:
     """Return the rows of `ops.results` that a `same` makes, and the operand and result value of
-    each; `result_op` is the op of every row.
+    each.
     """
     ops = program.ops
-    row = np.flatnonzero(program.same_ops[result_op])
-    op = result_op[row]
+    made = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
+    row = np.flatnonzero(program.same_ops[made])
+    op = made[row]
     source = ops.operands[ops.operand_starts[op] + row - ops.result_starts[op]]
     return row, source.astype(np.int64), ops.results[row].astype(np.int64)
 
@@ -301,7 +302,7 @@ def believed_lifetimes(problem: Problem) -> BelievedLives:
     rows = [
         (buffer, low, high)
         for buffer, gaps in problem.gaps.items()
-        for low, high in _without(int(problem.start[buffer]), int(problem.stop[buffer]), gaps)
+        for low, high in left_over([(int(problem.start[buffer]), int(problem.stop[buffer]))], merged(sorted(gaps)))
     ]
     cut = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return BelievedLives(
@@ -309,16 +310,3 @@ def believed_lifetimes(problem: Problem) -> BelievedLives:
         start=np.concatenate([problem.start[whole], cut[:, 1]]),
         stop=np.concatenate([problem.stop[whole], cut[:, 2]]),
     )
-
-
-def _without(start: int, stop: int, gaps: tuple[Range, ...]) -> list[Range]:
-    left = []
-    for low, high in sorted(gaps):
-        if low >= high:
-            continue
-        if start < min(low, stop):
-            left.append((start, min(low, stop)))
-        start = max(start, high)
-    if start < stop:
-        left.append((start, stop))
-    return left

@@ -56,6 +56,10 @@ class Races:
     """Whether there may be more pairs, all of later ops."""
 
 
+_NONE: Final = np.empty(0, dtype=np.int64)
+NO_RACES: Final = Races(op=_NONE, other=_NONE, buffer=_NONE, other_buffer=_NONE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPart:
     """One run's accesses, with their places in the order and in memory."""
@@ -76,15 +80,13 @@ def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Race
 
     Ops are numbered by their place in `order`, buffers through all parts one after the other.
     """
-    empty = np.empty(0, dtype=np.int64)
-    none = Races(op=empty, other=empty, buffer=empty, other_buffer=empty)
     if order.streams < 2:
-        return none
+        return NO_RACES
     table = _Table(parts, order)
     if not len(table.op):
-        return none
+        return NO_RACES
     late = late_accesses(order, table.touched, selector)
-    return table.pairs(late) if len(late.access) else none
+    return table.pairs(late) if len(late.access) else NO_RACES
 
 
 class _Table:

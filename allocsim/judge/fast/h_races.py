@@ -36,8 +36,8 @@ from functools import partial
 from typing import Final
 
 from allocsim.judge.fast.h_clocks import Order
-from allocsim.judge.fast.h_pairs import Races, races
-from allocsim.judge.fast.h_sessions import NO_RACES, RacingPair, Session, at_rest, in_bytes, part_of
+from allocsim.judge.fast.h_pairs import NO_RACES, Races, races
+from allocsim.judge.fast.h_sessions import RacingPair, Session, at_rest, in_bytes, part_of
 from allocsim.judge.fast.owners import Range, merged, shared
 from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
 from allocsim.judge.violations import Particulars, Violation

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from allocsim.judge.fast.accesses import Accesses, Extents, in_step
+from allocsim.judge.fast.accesses import Accesses, Extents, handed_on, in_step
 from allocsim.judge.fast.h_clocks import Order
 from allocsim.judge.fast.h_pairs import Races, RacingPart
 from allocsim.judge.fast.s_in_place import addresses
@@ -26,10 +26,6 @@ from allocsim.judge.fast.s_script import Identities
 from allocsim.judge.fast.trial import Trial, TrialDocument
 from allocsim.model import HOST_READ, Plan
 from allocsim.model.layout import Int64s
-
-_NONE: Final = np.empty(0, dtype=np.int64)
-
-NO_RACES: Final = Races(op=_NONE, other=_NONE, buffer=_NONE, other_buffer=_NONE)
 
 Node = tuple[int, int]
 """Run and op."""
@@ -253,14 +249,10 @@ def at_rest(trial: Trial) -> frozenset[int]:
 
 
 def _at_rest(accesses: Accesses, plan: Plan) -> set[int]:
-    extents, program, ops = accesses.extents, accesses.program, accesses.program.ops
-    space, base = addresses(plan, extents.unit)
+    extents, (space, base) = accesses.extents, addresses(plan, accesses.extents.unit)
     found = set()
-    for step in np.flatnonzero(program.same_ops).tolist():
-        first, row = int(ops.result_starts[step]), ops[step]
-        for position, (source, target) in enumerate(zip(row.operands, row.results, strict=True)):
-            one, other = int(extents.buffer[source]), int(extents.buffer[target])
-            shift = int(base[other]) - int(base[one])
-            if space[one] == space[other] and in_step(extents, source, target, shift):
-                found.add(first + position)
+    for row, source, target in zip(*(column.tolist() for column in handed_on(accesses.program)), strict=True):
+        one, other = int(extents.buffer[source]), int(extents.buffer[target])
+        if space[one] == space[other] and in_step(extents, source, target, int(base[other]) - int(base[one])):
+            found.add(row)
     return found

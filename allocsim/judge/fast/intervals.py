@@ -135,6 +135,29 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
     return Pairs(left=np.concatenate([pairs.left, others]), right=right, total=cap + 1)
 
 
+def conflicts_by(
+    number: Int64s | Int32s,
+    times: tuple[Int64s, Int64s],
+    low: Int64s,
+    length: Int64s,
+    *,
+    cap: int,
+    selector: Selector,
+) -> Pairs:
+    """Return the conflicts among the rows of each non-negative number, in order of the numbers, at
+    most `cap` of each; `times` are start and stop, lengths are not negative.
+    """
+    left, right, total = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], 0
+    for rows in by_number(number):
+        if len(rows) > 1:
+            start, stop, base = times[0][rows], times[1][rows], low[rows]
+            found = conflicts(start, stop, base, end_of(base, length[rows]), cap=cap, selector=selector)
+            left.append(rows[found.left])
+            right.append(rows[found.right])
+            total += found.total
+    return Pairs(left=np.concatenate(left), right=np.concatenate(right), total=total)
+
+
 def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
     """Return the pairs among `rows`, which are in order of start.
 

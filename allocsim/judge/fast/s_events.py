@@ -25,7 +25,7 @@ from functools import partial
 
 import numpy as np
 
-from allocsim.judge.fast.intervals import by_number, conflicts, end_of
+from allocsim.judge.fast.intervals import conflicts_by
 from allocsim.judge.fast.s_overlap import permitted_pairs
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
@@ -104,24 +104,13 @@ class _Book:
         """
         plan = self.plan
         columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)
-        found: list[tuple[int, int]] = []
-        beyond = 0
-        filled = np.where(plan.nbytes[columns[:, 0]] > 0, plan.arena[columns[:, 0]], -1)
-        for members in by_number(filled):
-            rows = columns[members]
-            low = plan.offset[rows[:, 0]]
-            pairs = conflicts(
-                rows[:, 1],
-                rows[:, 2],
-                low,
-                end_of(low, plan.nbytes[rows[:, 0]]),
-                cap=COUNT_LIMIT + 1,
-                selector=self.selector,
-            )
-            beyond += pairs.total - len(pairs.left)
-            order = np.lexsort((rows[pairs.left, 1], rows[pairs.right, 1]))
-            found += zip(rows[pairs.right[order], 1].tolist(), rows[pairs.left[order], 0].tolist(), strict=True)
-        return found, beyond
+        buffer, first, stop = columns.T
+        nbytes, low = plan.nbytes[buffer], plan.offset[buffer]
+        number = np.where(nbytes > 0, plan.arena[buffer], -1)
+        pairs = conflicts_by(number, (first, stop), low, nbytes, cap=COUNT_LIMIT + 1, selector=self.selector)
+        order = np.lexsort((first[pairs.left], first[pairs.right]))
+        left, right = pairs.left[order], pairs.right[order]
+        return list(zip(first[right].tolist(), buffer[left].tolist(), strict=True)), pairs.total - len(left)
 
     def _shared(self, buffer: int, other: int) -> tuple[tuple[int, int], ...]:
         """Return the bytes of `buffer`'s slot that lie in the slot of `other`."""

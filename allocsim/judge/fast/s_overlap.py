@@ -31,7 +31,7 @@ from functools import partial
 import numpy as np
 
 from allocsim.judge.fast.accesses import believed_lifetimes
-from allocsim.judge.fast.intervals import among, by_number, conflicts, distinct, end_of
+from allocsim.judge.fast.intervals import among, conflicts_by, distinct
 from allocsim.judge.fast.owners import left_over
 from allocsim.judge.fast.s_in_place import as_planned, permitted
 from allocsim.judge.fast.s_tags import Copies, agreement, as_tagged, shares_tags, spans
@@ -95,20 +95,17 @@ def _meetings(case: TrialDocument, trial: Trial, most: int) -> _Meetings:
     nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     allowed = _allowed(case, trial)
     count = len(trial.program.buffers)
-    lefts, rights, cut = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], False
     steps = trial.problem is not None or len(trial.program.ops) > 0  # else there is no step to meet at
     arena, occupied = trial.plan.arena[lives.buffer], (nbytes[lives.buffer] > 0) & steps
-    for rows in by_number(np.where(occupied, arena, -1)):
-        if len(rows) < 2:
-            continue
-        low = trial.plan.offset[lives.buffer[rows]]
-        high = end_of(low, nbytes[lives.buffer[rows]])
-        cap = most + len(allowed) + 1
-        found = conflicts(lives.start[rows], lives.stop[rows], low, high, cap=cap, selector=case.selector)
-        cut |= found.total > len(found.left)
-        lefts.append(rows[found.left])
-        rights.append(rows[found.right])
-    left, right = np.concatenate(lefts), np.concatenate(rights)
+    found = conflicts_by(
+        np.where(occupied, arena, -1),
+        (lives.start, lives.stop),
+        trial.plan.offset[lives.buffer],
+        nbytes[lives.buffer],
+        cap=most + len(allowed) + 1,
+        selector=case.selector,
+    )
+    left, right, cut = found.left, found.right, found.total > len(found.left)
     if trial.problem is None:
         one, other, width = left, right, len(lives.buffer)
     else:

@@ -57,9 +57,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from allocsim.judge.fast.accesses import believed_lifetimes
-from allocsim.judge.fast.intervals import TOP, among, by_number, conflicts, end_of
-from allocsim.judge.fast.owners import Range
+from allocsim.judge.fast.accesses import believed_lifetimes, handed_on
+from allocsim.judge.fast.intervals import TOP, among, conflicts_by
+from allocsim.judge.fast.owners import Range, left_over, merged
 from allocsim.judge.fast.selector import Selector
 from allocsim.judge.fast.trial import COUNT_LIMIT, Findings, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
@@ -177,31 +177,17 @@ class _Promises:
         held = np.arange(len(buffer)) >= len(lives.buffer)
         handed = self._believed_pairs()
         count = len(plan.arena)
-        pairs, steps, by_pin, beyond = [], [], [], 0
-        filled = np.where(problem.nbytes[buffer] > 0, plan.arena[buffer], -1)
-        for rows in by_number(filled):
-            if len(rows) < 2:
-                continue
-            low = plan.offset[buffer[rows]]
-            met = conflicts(
-                start[rows],
-                stop[rows],
-                low,
-                end_of(low, problem.nbytes[buffer[rows]]),
-                cap=COUNT_LIMIT + 2 * len(handed) + 1,
-                selector=self.selector,
-            )
-            left, right = rows[met.left], rows[met.right]
-            beyond += met.total - len(left)
-            pairs.append(_unordered(buffer[left] * count + buffer[right], count))
-            steps.append(np.maximum(start[left], start[right]))
-            by_pin.append(held[left] | held[right])
-        empty = np.empty(0, dtype=np.int64)
-        pair, step, pin = (
-            np.concatenate([empty, *pairs]),
-            np.concatenate([empty, *steps]),
-            np.concatenate([empty == 1, *by_pin]),
+        met = conflicts_by(
+            np.where(problem.nbytes[buffer] > 0, plan.arena[buffer], -1),
+            (start, stop),
+            plan.offset[buffer],
+            problem.nbytes[buffer],
+            cap=COUNT_LIMIT + 2 * len(handed) + 1,
+            selector=self.selector,
         )
+        left, right, beyond = met.left, met.right, met.total - len(met.left)
+        pair, step = _unordered(buffer[left] * count + buffer[right], count), np.maximum(start[left], start[right])
+        pin = held[left] | held[right]
         by_pair = among(pair, _unordered(handed[problem.pinned[handed // count]], count))
         fine = ~pin & ~by_pair & (self._took_its_place(pair, handed) | self._moved(pair, step))
         pin |= by_pair
@@ -358,14 +344,10 @@ def _sides(program: Program) -> Int64s:
     """Return (operand's buffer, result's buffer) of every `same`: both have equal content, so they
     may lie at one address, whatever the beliefs. O(operands of `same`).
     """
+    _, source, target = handed_on(program)
     home = program.values.buffer.astype(np.int64)
-    rows = [
-        (home[operand], home[result])
-        for step in np.flatnonzero(program.same_ops).tolist()
-        for operand, result in zip(program.ops[step].operands, program.ops[step].results, strict=True)
-        if home[operand] != home[result]
-    ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 2)
+    moved: Int64s = np.stack([home[source], home[target]], axis=1)[home[source] != home[target]]
+    return moved
 
 
 def _unordered(pair: Int64s, count: int) -> Int64s:
@@ -389,12 +371,5 @@ def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
 def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
     """Return the believed steps of a buffer, less gaps; a pinned buffer lives up to `last`."""
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
-    lives = []
-    for low, high in sorted(problem.gaps.get(buffer, ())):
-        if low < high:
-            lives.append((start, min(low, stop)))
-            start = max(start, high)
-    lives.append((start, stop))
-    if problem.pinned[buffer]:
-        lives.append((int(problem.stop[buffer]), last))
-    return [(low, high) for low, high in lives if low < high]
+    lives = left_over([(start, stop)], merged(sorted(problem.gaps.get(buffer, ()))))
+    return [*lives, (stop, last)] if problem.pinned[buffer] and stop < last else lives

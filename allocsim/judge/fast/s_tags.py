@@ -27,7 +27,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from allocsim.judge.fast.accesses import Accesses
+from allocsim.judge.fast.accesses import Accesses, handed_on
+from allocsim.judge.fast.intervals import among
 from allocsim.judge.fast.live import LiveSegments
 from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over, merged
 from allocsim.judge.fast.s_apart import CONTENT, ApartMemory, Marks
@@ -69,8 +70,7 @@ class Copies:
 
     @classmethod
     def _found(cls, accesses: Accesses) -> "Copies":
-        extents, program, ops = accesses.extents, accesses.program, accesses.program.ops
-        count = len(program.buffers)
+        extents, program, count = accesses.extents, accesses.program, len(accesses.program.buffers)
         low, high = np.full(count, 1 << 62, dtype=np.int64), np.zeros(count, dtype=np.int64)
         handed = np.zeros(count, dtype=np.bool_)
         handed[accesses.read_buffer[program.same_ops[accesses.read_op]]] = True
@@ -91,10 +91,8 @@ class Copies:
         bad |= extents.low[value] >= extents.high[value]
         plain[buffer[bad]] = False
         root, shift = np.arange(count), np.zeros(count, dtype=np.int64)
-        rows = np.flatnonzero(program.same_ops[accesses.write_op])
-        target = accesses.write_value[rows]
-        place = accesses.write_row[rows] - ops.result_starts[accesses.write_op[rows]]
-        source = ops.operands[ops.operand_starts[accesses.write_op[rows]] + place].astype(np.int64)
+        row, source, target = handed_on(program)
+        source, target = (side[among(row, accesses.write_row)] for side in (source, target))
         one, other = extents.buffer[source], extents.buffer[target]
         fits = extents.contiguous[source] & extents.contiguous[target] & (one != other)
         plain[other[~(fits & plain[one])]] = False
@@ -220,8 +218,7 @@ def shares_tags(case: TrialDocument, trial: Trial) -> bool:
         programs = {id(other.program): other.program for other in group}
         return any(program.same_ops.any() for program in programs.values())
 
-    found: bool = case.kept(("shares tags", group[0].index), some)
-    return found
+    return case.kept(("shares tags", group[0].index), some)
 
 
 def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
@@ -231,8 +228,7 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
     def followed() -> Spans:
         return Spans(Runs.of(group), [case.hand_overs(other.accesses).live for other in group], case.tag_work)
 
-    found: Spans = case.kept(("spans", group[0].index), followed)
-    return found.of(trial.index - group[0].index)
+    return case.kept(("spans", group[0].index), followed).of(trial.index - group[0].index)
 
 
 def asks_tags(case: TrialDocument, trial: Trial) -> bool:
@@ -337,8 +333,7 @@ def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
         mask[[buffer for buffer in persistent if trial.program.buffers.names[buffer] in kept]] = True
         return mask
 
-    found: Bools = case.kept(("touched by same", group[0].index, id(trial.program)), touched)
-    return found & ~plain.plain
+    return case.kept(("touched by same", group[0].index, id(trial.program)), touched) & ~plain.plain
 
 
 def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Bools) -> list[tuple[int, int, int, int]]:

@@ -13,7 +13,7 @@ What this module does not see: defects. The checks find them, one file for each 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from allocsim.model.layout import PACKED_LIMIT
 COUNT_LIMIT = 1_000_000
 """Most defects counted exactly (format.md); beyond that, a count is a lower bound."""
 
+
+Made = TypeVar("Made")
 
 OVERLAPPING: Final = 1 << 15
 """Most runs, if some run does not wait for all runs before it: their bits take 128 MiB."""
@@ -118,14 +120,8 @@ class TrialDocument:
         """Units of memory in one byte: 8 if some value covers a byte in part, else 1. All addresses
         are in these units.
         """
-        self._contracts: dict[int, Contract] = {}
         self.joined = document.session is not None
         """Whether there is a session, so that memory is kept from run to run."""
-        self._extents: dict[int, Extents] = {}
-        self._accesses: dict[tuple[int, frozenset[int]], Accesses] = {}
-        self._touches: dict[tuple[int, int, frozenset[int]], Touches] = {}
-        self._permissible: dict[int, Sharing] = {}
-        self._hand_overs: dict[int, HandOvers] = {}
         self._kept: dict[tuple[Any, ...], Any] = {}
         programs = self._programs = _indices(document.programs)
         plans = _indices(document.plans)
@@ -153,39 +149,41 @@ class TrialDocument:
 
     def accesses(self, program: Program, skip: frozenset[int] = frozenset()) -> Accesses:
         """Return the accesses of `program` when the host leaves out the uploads of `skip`."""
-        key = (id(program), skip)
-        if key not in self._accesses:
-            if id(program) not in self._extents:
-                self._extents[id(program)] = Extents(program, self.unit)
-                self._contracts[id(program)] = Contract.of(program, self.kinds)
-            self._accesses[key] = Accesses(self._extents[id(program)], self._contracts[id(program)], skip)
-        return self._accesses[key]
+
+        def facts() -> tuple[Extents, Contract]:
+            return Extents(program, self.unit), Contract.of(program, self.kinds)
+
+        def made() -> Accesses:
+            return Accesses(*self.kept(("facts", id(program)), facts), skip)
+
+        return self.kept(("accesses", id(program), skip), made)
 
     def permissible(self, accesses: Accesses) -> Sharing:
         """Return the pairs of a program that may lie at one address under some plan; pairs that a
         `same` joins only if some problem believes them.
         """
-        if id(accesses) not in self._permissible:
+
+        def made() -> Sharing:
             believed = [one.may_share for one in self.document.problems if one.program is accesses.program]
             pairs = np.unique(np.concatenate([np.empty((0, 2), dtype=np.int64), *believed]), axis=0)
-            self._permissible[id(accesses)] = permissible(self.hand_overs(accesses), (pairs[:, 0], pairs[:, 1]))
-        return self._permissible[id(accesses)]
+            return permissible(self.hand_overs(accesses), (pairs[:, 0], pairs[:, 1]))
+
+        return self.kept(("permissible", id(accesses)), made)
 
     def hand_overs(self, accesses: Accesses) -> HandOvers:
         """Return the live segments of buffers and the accesses by which they can be handed over."""
-        if id(accesses) not in self._hand_overs:
-            self._hand_overs[id(accesses)] = HandOvers(accesses)
-        return self._hand_overs[id(accesses)]
+        return self.kept(("hand-overs", id(accesses)), lambda: HandOvers(accesses))
 
     def program_index(self, program: Program) -> int:
         """Return the index of a program in the document."""
         return self._programs[id(program)]
 
-    def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def kept(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
         """Return the result of `make`, which is called once for each key."""
         if key not in self._kept:
             self._kept[key] = make()
-        return self._kept[key]
+        found: Made = self._kept[key]
+        return found
 
     def group(self, trial: Trial) -> list[Trial]:
         """Return all runs over the memory of a run."""
@@ -193,9 +191,7 @@ class TrialDocument:
 
     def touches(self, trial: Trial) -> Touches:
         """Return the pairs of operand and result that share bytes in a run, as planned."""
-        if trial.alike not in self._touches:
-            self._touches[trial.alike] = as_planned(trial.accesses, trial.plan)
-        return self._touches[trial.alike]
+        return self.kept(("touches", trial.alike), lambda: as_planned(trial.accesses, trial.plan))
 
 
 class Findings:

@@ -104,9 +104,9 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
         return None
     noted.append((found[0][:count], found[1][:count]))
     run, row = (np.concatenate(column) for column in zip(*noted, strict=True))
-    row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
-    if np.any(facts.hands_on[row + facts.begins[np.array(runs.follows, dtype=np.int64)[run]]]):
+    if np.any(facts.hands_on[row]):
         return None  # a `same` may copy wrong content, and then all later readers are suspect
+    row = row - facts.begins[np.array(runs.follows, dtype=np.int64)[run]]
     order = np.argsort(run, kind="stable")
     ends = np.searchsorted(run[order], np.arange(len(runs.follows) + 1)).tolist()
     return [distinct(row[order[low:high]]) for low, high in pairwise(ends)]
@@ -306,8 +306,7 @@ def _aliases(runs: Runs, follows: int) -> Int64s:
         return alias
     accesses, extents = runs.identities.trials[runs.follows.index(follows)].accesses, script.extents
     plain, (space, base) = Copies.of(accesses).plain, script.places
-    result_op = np.repeat(np.arange(len(script.same_ops)), np.diff(accesses.program.ops.result_starts))
-    _, source, target = handed_on(accesses.program, result_op)
+    _, source, target = handed_on(accesses.program)
     one, other = extents.buffer[source], extents.buffer[target]
     rest = plain[one] & plain[other] & (space[one] == space[other]) & (one != other)
     rest &= extents.contiguous[source] & extents.contiguous[target]
