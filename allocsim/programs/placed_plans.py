@@ -24,8 +24,6 @@ def placed(program: Program | Any, plan: Slots) -> Plan:
     program = as_program(program)
     if not isinstance(plan, Plan):
         return plan_of(program, plan)
-    if plan.program is program:
-        return plan
     made: Plan = part_of(program, plan, problem=None if plan.problem is None else part_of(program, plan.problem))
     return made
 

@@ -125,7 +125,7 @@ def preferring(program: Program, stream: int) -> tuple[int, ...]:
     O((ops + waits) log ops).
     """
     streams = program.ops.stream.tolist()
-    return _in_order(program, lambda step: (streams[step] != stream, step))
+    return legal_order(*direct_waits(program), lambda step: (streams[step] != stream, step))
 
 
 def shuffled(program: Program, seed: int) -> tuple[int, ...]:
@@ -134,14 +134,16 @@ def shuffled(program: Program, seed: int) -> tuple[int, ...]:
     O((ops + waits) log ops).
     """
     random = Random(seed)  # noqa: S311 - nothing secret
-    return _in_order(program, lambda _: random.random())
+    return legal_order(*direct_waits(program), lambda _: random.random())
 
 
-def _in_order(program: Program, rank: Callable[[int], Any]) -> tuple[int, ...]:
+def legal_order(
+    waits: Sequence[int], followers: Sequence[Iterable[int]], rank: Callable[[int], Any]
+) -> tuple[int, ...]:
     """Return the legal order that always takes, among the ops that may run next, the op of lowest
-    rank.
+    rank; `waits` says how many ops each waits for, `followers` which ops wait for it.
     """
-    missing, followers = direct_waits(program)
+    missing = [*waits]
     ready = [(rank(step), step) for step, count in enumerate(missing) if not count]
     heapq.heapify(ready)
     order = []

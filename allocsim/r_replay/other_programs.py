@@ -11,7 +11,6 @@ Both take equally many buffers of equal sizes, so every slot fits. What this mod
 plans.
 """
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -20,6 +19,7 @@ import numpy as np
 
 from allocsim.liveness import lifetimes
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Plan, Program, Role, Run
+from allocsim.programs.streams import legal_order
 from allocsim.r_replay import ReplayCase
 
 TWINS: Final = 3
@@ -113,18 +113,7 @@ def another_order(program: Program) -> tuple[int, ...]:
     def rank(step: int) -> tuple[int, int]:
         return (0, step) if step in uploads else (2, step) if step in reads else (1, -step)
 
-    ready = [rank(step) for step, count in enumerate(missing) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        place, step = heapq.heappop(ready)
-        step = -step if place == 1 else step
-        order.append(step)
-        for follower in followers[step]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, rank(follower))
-    return tuple(order)
+    return legal_order(missing, followers, rank)
 
 
 def reordered(program: Program, order: tuple[int, ...]) -> Program:
