@@ -110,8 +110,8 @@ def campaign(
         if finding.key in known and not finding.better_than(known[finding.key]):
             return
         known[finding.key] = finding
-        if folder is not None:
-            folder.keep(finding)
+        if corpus is not None:
+            keep_in(corpus, finding)
         tell(finding)
 
     wanted = (chunk for chunk in chain(begun, every) if chunk.number not in done)
@@ -239,12 +239,6 @@ def _begin(asked: CampaignSpec, corpus: Path | None) -> None:
 def _go_through(chunk: SourceChunk, until: float | None) -> Explored:
     assert _here is not None
     explorer, corpus = _here
-    found: dict[str, BrokenProperty] = {}
-
-    def tell(finding: BrokenProperty) -> None:
-        found[finding.key] = finding
-        if corpus is not None:
-            keep_in(corpus, finding)
-
-    tally, whole = explorer.explore(chunk, tell, until=until)
-    return tally, whole, list(found.values())
+    if corpus is None:
+        return explorer.explored(chunk, until=until)
+    return explorer.explored(chunk, until=until, tell=partial(keep_in, corpus))

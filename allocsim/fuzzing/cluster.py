@@ -96,9 +96,7 @@ def go_through(asked: CampaignSpec, chunk: SourceChunk, until: float | None) -> 
     except AllocsimError as error:
         raise ClusterError(str(error)) from None  # not every error of ours survives the journey
     explorer.known.clear()  # what a chunk finds must not depend on what was done here before
-    found: dict[str, BrokenProperty] = {}
-    tally, whole = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}), until=until)
-    return tally, whole, list(found.values())
+    return explorer.explored(chunk, until=until)
 
 
 _here = threading.local()

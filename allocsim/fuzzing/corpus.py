@@ -81,10 +81,6 @@ class Corpus:
         self.done: dict[int, Mapping[str, Any]] = {row["chunk"]: row for row in self._journal.rows}
         """What the journal says of each chunk that is done."""
 
-    def keep(self, finding: BrokenProperty) -> bool:
-        """Keep a finding as `keep_in` does."""
-        return keep_in(self.folder, finding)
-
     def note(self, chunk: int, record: Mapping[str, Any]) -> None:
         """Say that a chunk is done. Raises OutputError."""
         self._journal.add({"chunk": chunk, **record})
@@ -116,14 +112,12 @@ def _check(row: ChunkRow, source: str, most: int) -> None:
             raise OutputError(f"{source}: counts {number} {name} of {limit}; name another folder")
 
 
-def keep_in(folder: Path, finding: BrokenProperty) -> bool:
-    """Write a finding unless one as good is there; return whether it was. Raises OutputError."""
+def keep_in(folder: Path, finding: BrokenProperty) -> None:
+    """Write a finding unless one as good is there. Raises OutputError."""
     path = folder / FINDINGS / f"{finding.key}.json"
     known = _read(path)
-    if known is not None and not finding.better_than(known):
-        return False
-    write_atomic(path, dumps(finding.as_document()))
-    return True
+    if known is None or finding.better_than(known):
+        write_atomic(path, dumps(finding.as_document()))
 
 
 def _read(path: Path) -> BrokenProperty | None:

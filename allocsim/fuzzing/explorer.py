@@ -167,6 +167,17 @@ class Explorer:
         self.asker.noted_at.clear()
         return examiner.tally, complete
 
+    def explored(self, chunk: SourceChunk, *, until: float | None = None, tell: Told = lambda _: None) -> Explored:
+        """Go through a chunk as `explore` does; return what was found, too, the last of each cause."""
+        found: dict[str, BrokenProperty] = {}
+
+        def noted(finding: BrokenProperty) -> None:
+            found[finding.key] = finding
+            tell(finding)
+
+        tally, whole = self.explore(chunk, noted, until=until)
+        return tally, whole, list(found.values())
+
     def found(self, finding: BrokenProperty, tell: Told, examiner: Examiner, *, until: float | None = None) -> None:
         """Tell of a finding and make it small, unless one as good is known of its fault.
 
@@ -308,7 +319,6 @@ def explore(asked: CampaignSpec, chunk: SourceChunk) -> tuple[Tally, list[Broken
 
     Return what was exercised and what was found, one for each cause.
     """
-    found: dict[str, BrokenProperty] = {}
     with Explorer(asked) as explorer:
-        tally, _ = explorer.explore(chunk, lambda finding: found.update({finding.key: finding}))
-    return tally, list(found.values())
+        tally, _, found = explorer.explored(chunk)
+    return tally, found

@@ -176,11 +176,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
     "several streams": Feature("ops", lambda p: p.ops.stream > 0, "an op on another stream than the first"),
     "capacity": Feature("buffers", _capped, "an arena with an end"),
     "squeezed": Feature("programs", _squeezed, "an arena that ends before its buffers would, side by side"),
-    "own alignment": Feature(
-        "buffers",
-        lambda p: ~uniform(p),
-        "an alignment other than the arena's",
-    ),
+    "own alignment": Feature("buffers", lambda p: ~uniform(p), "an alignment other than the arena's"),
     "no operand": Feature(
         "ops", lambda p: (np.diff(p.ops.operand_starts) == 0) & ~p.ops.is_kind(HOST_WRITE), "an op that reads nothing"
     ),

@@ -13,9 +13,6 @@ from typing import Any, Final, Self
 BY_NUMBER: Final = frozenset({"features", "pairs"})
 """Counts whose keys are numbers."""
 
-MOST: Final = 1 << 62
-"""No count is as large."""
-
 
 @dataclass(kw_only=True)
 class Tally:
@@ -78,27 +75,13 @@ class Tally:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Tally":
-        """Return the tally of a journal, what is missing as nought; ValueError for no count."""
+        """Return the tally of a line of a journal, which its schema was held to (`corpus`); what is
+        missing is nought.
+        """
         found = cls()
         for name, value in vars(found).items():
             kept = record.get(name, value)
-            if not isinstance(value, Counter):
-                setattr(found, name, counted(name, kept))
-                continue
-            if not isinstance(kept, Mapping):
-                raise ValueError(f"{name} is {_shown(kept)}, not counts by name")  # noqa: TRY004 - data, not a call
-            counts = {key: counted(f"{name}[{key!r}]", number) for key, number in kept.items()}
-            value.update({int(key): number for key, number in counts.items()} if name in BY_NUMBER else counts)
+            if isinstance(value, Counter):
+                kept = Counter({int(key) if name in BY_NUMBER else key: number for key, number in kept.items()})
+            setattr(found, name, kept)
         return found
-
-
-def counted(name: str, number: Any) -> int:
-    """Return a count of a record. Raises ValueError where it is none."""
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MOST:
-        raise ValueError(f"{name} is {_shown(number)}, not a count")
-    return number
-
-
-def _shown(thing: Any) -> str:
-    text = repr(thing)
-    return text if len(text) <= 40 else f"{text[:40]}..."
