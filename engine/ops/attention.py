@@ -12,9 +12,8 @@
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.pullback import by_parts
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Sources
 from engine.ops.shapes import checked_shape, floating, indices, like, real, repeats_into, whole
 
 ROPE_MODES = ("normal", "neox")
@@ -68,19 +67,8 @@ def _soft_max(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, dtype=floating(*sources))
 
 
-def _soft_max_back_parts(node: Tensor, dy: Tensor, y: Tensor) -> Tensor:
-    graph = node.graph
-    dot = graph.op("sum_axes", graph.op("mul", dy, y), axes=-1, keepdims=True)
-    return graph.op("scale", graph.op("mul", graph.op("sub", dy, dot), y), s=node.params["scale"])
-
-
-def _get_rows_table(node: Tensor, grad: Tensor) -> Tensor:
-    table, ids = node.sources
-    return node.graph.op("get_rows_back", grad, ids, rows=table.shape[0])
-
-
 RULES = (
-    row("get_rows(table, ids)", _get_rows, table=_get_rows_table, ids=None),
+    row("get_rows(table, ids)", _get_rows, table="get_rows_back(g, ids, rows=table.shape[0])", ids=None),
     row("get_rows_back(dy, ids, *, rows)", _get_rows_back, dy="get_rows(contiguous(g), ids)", ids=None),
     row("set_rows(dst, x, ids)", _set_rows, mutates=0),
     *(
@@ -92,6 +80,6 @@ RULES = (
         "soft_max_back(dy, y, *, scale=1.0)",
         like("scale"),
         dy="soft_max_back(g, y, scale=scale)",
-        y=by_parts("y", _soft_max_back_parts),
+        parts="scale(mul(sub(dy, sum_axes(mul(dy, y), axes=-1, keepdims=True)), y), s=scale)",
     ),
 )

@@ -137,34 +137,19 @@ def _received(_sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
 
 
-def _transposed(kind: str) -> Any:
-    """Return the derivative that is another collective of the same group."""
-
-    def derivative(node: Tensor, grad: Tensor) -> Tensor:
-        given = {name: node.params[name] for name in ("ranks", "group", "root", "backward") if name in node.params}
-        return node.graph.op(kind, grad, **given)
-
-    return derivative
-
-
-def _all_reduce_x(node: Tensor, grad: Tensor) -> Tensor:
-    if node.params["backward"] == "identity":
-        return grad
-    return node.graph.op("all_reduce", grad, **node.params)
-
-
-def _send_receive_x(node: Tensor, grad: Tensor) -> Tensor:
-    return node.graph.op("send_receive", grad, **{**node.params, "by": -node.params["by"]})
-
-
 RULES = (
-    row("all_gather(x)", _gathered, params=_GROUP, x=_transposed("reduce_scatter")),
-    row("reduce_scatter(x)", _scattered, params=_GROUP, x=_transposed("all_gather")),
-    row("all_reduce(x)", _summed, params={**_GROUP, "backward": "all_reduce"}, x=_all_reduce_x),
-    row("broadcast(x)", _alike, params={**_GROUP, "root": 0}, x=_transposed("reduce")),
-    row("reduce(x)", _summed, params={**_GROUP, "root": 0}, x=_transposed("broadcast")),
-    row("all_to_all(x)", _exchanged, params=_GROUP, x=_transposed("all_to_all")),
-    row("send_receive(x)", _alike, params={**_GROUP, "by": 1}, x=_send_receive_x),
+    row("all_gather(x)", _gathered, params=_GROUP, x="reduce_scatter(g, **params)"),
+    row("reduce_scatter(x)", _scattered, params=_GROUP, x="all_gather(g, **params)"),
+    row(
+        "all_reduce(x)",
+        _summed,
+        params={**_GROUP, "backward": "all_reduce"},
+        x="g if backward == 'identity' else all_reduce(g, **params)",
+    ),
+    row("broadcast(x)", _alike, params={**_GROUP, "root": 0}, x="reduce(g, **params)"),
+    row("reduce(x)", _summed, params={**_GROUP, "root": 0}, x="broadcast(g, **params)"),
+    row("all_to_all(x)", _exchanged, params=_GROUP, x="all_to_all(g, **params)"),
+    row("send_receive(x)", _alike, params={**_GROUP, "by": 1}, x="send_receive(g, ranks=ranks, group=group, by=-by)"),
     row("own_part(x)", _own_part, params=_GROUP),
     row("all_gather_over(x, dst)", _gathered_over, params=_GROUP, mutates=1, unread="dst"),
     row("send(x)", _sent, params={**_GROUP, "peer": 0}),

@@ -27,34 +27,26 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.elementwise import broadcast
-from engine.ops.pullback import by_parts
-from engine.ops.row import filled, row
+from engine.ops.row import row
 from engine.ops.rule import Derivative, ResultLayout, Sources, Tensor
-from engine.ops.shapes import floating, like, repeats_into, same_shape
+from engine.ops.shapes import like, repeats_into
 
+_GELU_BACK = f"""
+k, c = {2 * sqrt(2 / pi)!r}, 0.044715
+cube = mul(sqr(x), x)
+s = sigmoid(scale(add(x, scale(cube, s=c)), s=k))
+inner = scale(add(x, scale(cube, s=3 * c)), s=k)
+mul(dy, add(s, mul(inner, sub(s, sqr(s)))))
+"""
+"""dy * (s + x s (1 - s) k (1 + 3 c x^2))."""
 
-def _gelu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
-    """Return dy * (s + x s (1 - s) k (1 + 3 c x^2)), s = sigmoid(k (x + c x^3)), c = 0.044715, k =
-    2 sqrt(2 / pi).
-    """
-    op, k, c = node.graph.op, 2 * sqrt(2 / pi), 0.044715
-    cube = op("mul", op("sqr", x), x)
-    s = op("sigmoid", op("scale", op("add", x, op("scale", cube, s=c)), s=k))
-    inner = op("scale", op("add", x, op("scale", cube, s=3 * c)), s=k)
-    bent = op("mul", inner, op("sub", s, op("sqr", s)))
-    return op("mul", dy, op("add", s, bent))
-
-
-def _gelu_erf_back_x(node: Tensor, grad: Tensor) -> Tensor:
-    """Return grad * dy * (Phi + x phi)'.
-
-    It is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi).
-    """
-    op, (dy, x) = node.graph.op, node.sources
-    square = op("sqr", x)
-    density = op("scale", op("exp", op("scale", square, s=-0.5)), s=1 / sqrt(2 * pi))
-    bend = op("sub", op("scale", density, s=2.0), op("mul", density, square))
-    return op("mul", op("mul", grad, dy), bend)
+_GELU_ERF_BACK_X = f"""
+square = sqr(x)
+density = scale(exp(scale(square, s=-0.5)), s={1 / sqrt(2 * pi)!r})
+bend = sub(scale(density, s=2.0), mul(density, square))
+mul(mul(g, dy), bend)
+"""
+"""g * dy * (Phi + x phi)', which is phi (2 - x^2), phi = exp(-x^2 / 2) / sqrt(2 pi)."""
 
 
 def _relu_x(node: Tensor, grad: Tensor) -> Tensor:
@@ -65,13 +57,6 @@ _LEAST = {"f32": 2.0**-149, "f64": 2.0**-1074}
 """The smallest number above 0."""
 
 
-def _pow_x(node: Tensor, grad: Tensor) -> Tensor:
-    graph, p = node.graph, node.params["p"]
-    if p == 0:
-        return graph.op("scale", grad, s=0.0)  # 0 * x^-1 is no number at 0
-    return graph.op("mul", grad, graph.op("scale", graph.op("pow", node.sources[0], p=p - 1), s=p))
-
-
 def _compared(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     """Shape rule of a comparison: shaped like a, b repeating into it; whole numbers too."""
     a, b = sources
@@ -80,27 +65,6 @@ def _compared(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     if not repeats_into(b.shape, a.shape):
         raise EngineError(f"{b} does not repeat into {a}")
     return ResultLayout(shape=a.shape, dtype=a.dtype)
-
-
-def _power_a(node: Tensor, grad: Tensor) -> Tensor:
-    """Return grad * b * a^(b - 1), and 0 where b is 0."""
-    op, (a, b) = node.graph.op, node.sources
-    lower = op("sub", b, filled(b, 1.0))
-    slope = op("mul", grad, op("mul", b, op("power", a, lower)))
-    return op("where", op("equal", b, filled(b, 0.0)), filled(grad, 0.0), slope)
-
-
-def _power_b(node: Tensor, grad: Tensor) -> Tensor:
-    """Return grad * a^b * log(a), and 0 where a is 0 and b is not negative: the limit there."""
-    op, (a, b) = node.graph.op, node.sources
-    flat = op("mul", op("equal", a, filled(a, 0.0)), op("greater_equal", b, filled(b, 0.0)))
-    return op("where", flat, filled(grad, 0.0), op("mul", grad, op("mul", node, op("log", a))))
-
-
-def _where(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    for other in sources[1:]:
-        same_shape(sources[0], other)
-    return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
 
 
 def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -142,12 +106,20 @@ _LIMITS = {"low": -inf, "high": inf}
 
 RULES = (
     *(row(f"{kind}(x)", like(), x=slope) for kind, slope in UNARY.items()),
-    row("gelu_back(dy, x)", like(), dy="gelu_back(g, x)", x=by_parts("x", _gelu_back_parts)),
-    row("gelu_erf_back(dy, x)", like(), dy="gelu_erf_back(g, x)", x=_gelu_erf_back_x),
+    row("gelu_back(dy, x)", like(), dy="gelu_back(g, x)", parts=_GELU_BACK),
+    row("gelu_erf_back(dy, x)", like(), dy="gelu_erf_back(g, x)", x=_GELU_ERF_BACK_X),
     row("clamp(x)", _bounds, params=_LIMITS, x="clamp_back(g, x, **params)"),
     row("clamp_back(dy, x)", _bounds, params=_LIMITS, dy="clamp_back(g, x, **params)", x=None),
-    row("pow(x, *, p)", like("p"), x=_pow_x),
-    row("power(a, b)", like(), a=_power_a, b=_power_b),
+    row(  # 0 * x^-1 is no number at 0
+        "pow(x, *, p)", like("p"), x="scale(g, s=0.0) if p == 0 else mul(g, scale(pow(x, p=p - 1), s=p))"
+    ),
+    row(  # b a^(b - 1), and 0 where b is 0; a^b log(a), and 0 where a is 0 and b not negative: the limit there
+        "power(a, b)",
+        like(),
+        a="slope = mul(g, mul(b, power(a, sub(b, filled(b, 1.0))))); where(equal(b, filled(b, 0.0)), filled(g, 0.0), slope)",
+        b="flat = mul(equal(a, filled(a, 0.0)), greater_equal(b, filled(b, 0.0)));"
+        "where(flat, filled(g, 0.0), mul(g, mul(r, log(a))))",
+    ),
     *(row(f"{kind}(a, b)", _compared, a=None, b=None) for kind in COMPARISONS),
     row("div(a, b)", broadcast, a="div(g, b)", b="summed(neg(div(mul(g, r), b)), b)"),
     *(
@@ -159,5 +131,5 @@ RULES = (
         )
         for kind, loses in (("maximum", "less"), ("minimum", "greater"))
     ),
-    row("where(cond, a, b)", _where, a="where(cond, g, filled(g, 0.0))", b="where(cond, filled(g, 0.0), g)", cond=None),
+    row("where(cond, a, b)", like(), a="where(cond, g, filled(g, 0.0))", b="where(cond, filled(g, 0.0), g)", cond=None),
 )

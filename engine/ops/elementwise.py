@@ -9,10 +9,9 @@ graphs agree node for node.
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.pullback import by_parts
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources, Tensor
-from engine.ops.shapes import checked_shape, floating, like, repeats_into, same_shape
+from engine.ops.rule import ResultLayout, Sources
+from engine.ops.shapes import checked_shape, floating, like, repeats_into
 
 
 def broadcast(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
@@ -39,34 +38,21 @@ def _repeat_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=params["shape"], dtype=floating(*sources))
 
 
-def _scalar(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    return ResultLayout(shape=(1,), dtype=floating(*sources))
-
-
-def _silu_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
-    """Return dy * (s + x s (1 - s)) with s = sigmoid(x)."""
-    graph = node.graph
-    s = graph.op("sigmoid", x)
-    bent = graph.op("mul", x, graph.op("sub", s, graph.op("sqr", s)))
-    return graph.op("mul", dy, graph.op("add", s, bent))
-
-
-def _accumulate(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    acc, grad = sources
-    same_shape(acc, grad)
-    return ResultLayout(shape=acc.shape, dtype=floating(acc, grad))
-
-
 RULES = (
     row("add(a, b)", broadcast, a="g", b="summed(g, b)"),
     row("sub(a, b)", broadcast, a="g", b="summed(scale(g, s=-1.0), b)"),
     row("mul(a, b)", broadcast, a="mul(g, b)", b="summed(mul(a, g), b)"),
     row("scale(x, *, s)", like("s"), x="scale(g, s=s)"),
     row("silu(x)", like(), x="silu_back(g, x)"),
-    row("silu_back(dy, x)", like(), dy="silu_back(g, x)", x=by_parts("x", _silu_back_parts)),
+    row(
+        "silu_back(dy, x)",
+        like(),
+        dy="silu_back(g, x)",
+        parts="s = sigmoid(x); mul(dy, add(s, mul(x, sub(s, sqr(s)))))",
+    ),
     row("swiglu(gate, up)", like(), gate="silu_back(mul(g, up), gate)", up="mul(silu(gate), g)"),
     row("repeat(x, *, shape)", _repeat, x="repeat_back(g, shape=x.shape)"),
     row("repeat_back(x, *, shape)", _repeat_back, x="repeat(g, shape=x.shape)"),
-    row("sum(x)", _scalar, x="repeat(g, shape=x.shape)"),
-    row("add_inplace(acc, grad)", _accumulate, mutates=0),
+    row("sum(x)", like(to=(1,)), x="repeat(g, shape=x.shape)"),
+    row("add_inplace(acc, grad)", like(), mutates=0),
 )

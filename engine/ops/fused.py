@@ -20,9 +20,7 @@ the weights.
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.matmul import sum_groups
-from engine.ops.pullback import by_parts
-from engine.ops.row import contiguous, row
+from engine.ops.row import contiguous, grouped, row
 from engine.ops.rule import ResultLayout, Sources, Tensor
 from engine.ops.shapes import batch_divides, elements, floating, real
 
@@ -72,7 +70,7 @@ def _attention_back_parts(node: Tensor, *sources: Tensor) -> Tensor:
     weights = op("soft_max", op("mul_mat", k, q), *masks, scale=scale)
     scores = op("soft_max_back", op("mul_mat", v, grad), weights, scale=scale)
     found = [op("out_prod", k, op("transpose", scores)), op("out_prod", q, scores), op("out_prod", grad, weights)]
-    shaped = [y if y.shape == x.shape else sum_groups(y, x) for y, x in zip(found, (q, k, v), strict=True)]
+    shaped = [grouped(y, x) for y, x in zip(found, (q, k, v), strict=True)]
     flat = [op("reshape", contiguous(y), shape=(elements(y.shape),)) for y in shaped]
     return op("concat", op("concat", flat[0], flat[1]), flat[2])
 
@@ -91,9 +89,6 @@ RULES = (
         "attention_back(grad, q, k, v, mask=None, *, scale, causal=False)",
         _attention_back,
         mask=None,
-        grad=by_parts("grad", _attention_back_parts),
-        q=by_parts("q", _attention_back_parts),
-        k=by_parts("k", _attention_back_parts),
-        v=by_parts("v", _attention_back_parts),
+        parts=_attention_back_parts,
     ),
 )

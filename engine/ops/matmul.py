@@ -12,7 +12,7 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Sources
 from engine.ops.shapes import batch_divides, floating
 
 
@@ -46,44 +46,8 @@ def _add_out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=acc.shape, dtype=floating(*sources))
 
 
-def _mul_mat_a(node: Tensor, grad: Tensor) -> Tensor:
-    a, b = node.sources
-    product = node.graph.op("out_prod", b, grad)
-    return product if product.shape == a.shape else sum_groups(product, a)
-
-
-def _out_prod_a(node: Tensor, grad: Tensor) -> Tensor:
-    a, b = node.sources
-    product = node.graph.op("mul_mat", node.graph.op("transpose", grad), b)
-    return product if product.shape == a.shape else sum_groups(product, a)
-
-
-def sum_groups(product: Tensor, a: Tensor) -> Tensor:
-    """Sum the batches of `product` that met one batch of `a`.
-
-    Batch `i` of the product met batch `i // ratio`, so the batches of one group are neighbours; a
-    view puts the groups' members into leading dimensions, where `repeat_back` sums them (as ggml: a
-    strided 4-d view and one repeat_back).
-    """
-    batch = (1,) * (len(product.shape) - len(a.shape)) + a.shape[:-2]
-    ratios = tuple(m // n if n else 1 for n, m in zip(batch, product.shape, strict=False))
-    strides = [s // product.itemsize for s in product.strides]
-    split = [axis for axis, ratio in enumerate(ratios) if ratio != 1]
-    view = product.graph.op(
-        "view",
-        product,
-        shape=(*(ratios[axis] for axis in split), *batch, *product.shape[-2:]),
-        strides=(
-            *(strides[axis] for axis in split),
-            *(stride * ratio for stride, ratio in zip(strides, ratios, strict=False)),
-            *strides[-2:],
-        ),
-    )
-    return product.graph.op("repeat_back", view, shape=a.shape)
-
-
 RULES = (
-    row("mul_mat(a, b)", _mul_mat, a=_mul_mat_a, b="out_prod(a, transpose(g))"),
-    row("out_prod(a, b)", _out_prod, a=_out_prod_a, b="transpose(mul_mat(a, g))"),
+    row("mul_mat(a, b)", _mul_mat, a="grouped(out_prod(b, g), a)", b="out_prod(a, transpose(g))"),
+    row("out_prod(a, b)", _out_prod, a="grouped(mul_mat(transpose(g), b), a)", b="transpose(mul_mat(a, g))"),
     row("add_out_prod(acc, a, b)", _add_out_prod, mutates=0),
 )

@@ -121,12 +121,6 @@ def _same_bytes(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, strides=x.strides, dtype=x.dtype)
 
 
-def _gather_x(node: Tensor, grad: Tensor) -> Tensor:
-    x, ids = node.sources
-    axis = node.params["axis"]
-    return node.graph.op("scatter", grad, ids, length=x.shape[axis], axis=axis)
-
-
 def _slice_x(node: Tensor, grad: Tensor) -> Tensor:
     starts, steps, shape = node.params["starts"], node.params["steps"], node.sources[0].shape
     if max(steps) > 1:
@@ -154,7 +148,7 @@ RULES = (
     row("concat(a, b, *, axis=0)", _concat, a=_concat_a, b=_concat_b),
     row("acc(a, b, *, starts)", _window, a="g", b="cut(g, starts, b.shape)"),
     row("set(a, b, *, starts)", _window, a="set(g, filled(b, 0.0), starts=starts)", b="cut(g, starts, b.shape)"),
-    row("gather(x, ids, *, axis=-1)", _gather, x=_gather_x, ids=None),
+    row("gather(x, ids, *, axis=-1)", _gather, x="scatter(g, ids, length=x.shape[axis], axis=axis)", ids=None),
     row("scatter(dy, ids, *, length, axis=-1)", _scatter, dy="gather(contiguous(g), ids, axis=axis)", ids=None),
     row("full(*, shape, value=0.0, dtype='f32')", _full),
     row("stop_gradient(x)", _same_bytes, x=None, view=True),

@@ -4,7 +4,6 @@
 variance being that of the row (divided by n). `log_soft_max`: x - log(sum(exp(x))).
 """
 
-from engine.ops.pullback import by_parts
 from engine.ops.row import row
 from engine.ops.rule import Tensor
 from engine.ops.shapes import like
@@ -39,29 +38,18 @@ def _norm_back_parts(node: Tensor, dy: Tensor, x: Tensor) -> Tensor:
     return op("mul", op("sub", level, op("mul", c, along)), r)
 
 
-def _log_soft_max_back_parts(node: Tensor, dy: Tensor, y: Tensor) -> Tensor:
-    """Return dy - exp(y) * sum(dy)."""
-    op = node.graph.op
-    return op("sub", dy, op("mul", op("exp", y), op("sum_axes", dy, axes=-1, keepdims=True)))
-
-
 RULES = (
     row("rms_norm(x, *, eps)", like("eps"), x="rms_norm_back(g, x, eps=eps)"),
     row(  # the Jacobian r I - r^3 / n x x^T is symmetric
         "rms_norm_back(dy, x, *, eps)",
         like("eps"),
         dy="rms_norm_back(g, x, eps=eps)",
-        x=by_parts("x", _rms_norm_back_parts),
+        parts=_rms_norm_back_parts,
     ),
     row("norm(x, *, eps)", like("eps"), x="norm_back(g, x, eps=eps)"),
     row(  # r (I - 1/n - z z^T / n), z the result of norm, is too
-        "norm_back(dy, x, *, eps)", like("eps"), dy="norm_back(g, x, eps=eps)", x=by_parts("x", _norm_back_parts)
+        "norm_back(dy, x, *, eps)", like("eps"), dy="norm_back(g, x, eps=eps)", parts=_norm_back_parts
     ),
     row("log_soft_max(x)", like(), x="log_soft_max_back(g, r)"),
-    row(
-        "log_soft_max_back(dy, y)",
-        like(),
-        dy=by_parts("dy", _log_soft_max_back_parts),
-        y=by_parts("y", _log_soft_max_back_parts),
-    ),
+    row("log_soft_max_back(dy, y)", like(), parts="sub(dy, mul(exp(y), sum_axes(dy, axes=-1, keepdims=True)))"),
 )

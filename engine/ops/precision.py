@@ -13,7 +13,7 @@ from typing import Any
 from allocsim.errors import EngineError
 from engine.ops.row import row
 from engine.ops.rule import ResultLayout, Sources
-from engine.ops.shapes import FLOATS, STORED, floating
+from engine.ops.shapes import FLOATS, STORED, floating, like
 
 
 def _cast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
@@ -22,10 +22,6 @@ def _cast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     if x.dtype not in known or params["dtype"] not in known:
         raise EngineError(f"{x} to {params['dtype']!r}: both must be of {', '.join(known)}")
     return ResultLayout(shape=x.shape, dtype=params["dtype"])
-
-
-def _all_finite(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    return ResultLayout(shape=(1,), dtype=floating(*sources))
 
 
 def _unscale(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
@@ -37,6 +33,6 @@ def _unscale(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
 
 RULES = (
     row("cast(x, *, dtype)", _cast, x="cast(g, dtype=x.dtype)"),
-    row("all_finite(x)", _all_finite, x=None),
+    row("all_finite(x)", like(to=(1,)), x=None),
     row("unscale(g, scale)", _unscale, g=None, scale=None),
 )

@@ -128,8 +128,8 @@ def checked_shape(shape: object, what: str = "shape") -> Shape:
     return dims
 
 
-def like(*reals: str) -> Callable[[Sources, dict[str, Any]], ResultLayout]:
-    """Return the shape rule of a result that is contiguous and shaped like the sources.
+def like(*reals: str, to: Shape | None = None) -> Callable[[Sources, dict[str, Any]], ResultLayout]:
+    """Return the shape rule of a result that is contiguous and shaped like the sources, or as `to`.
 
     The sources have one floating dtype and shape; `reals` names parameters that are numbers.
     """
@@ -138,7 +138,7 @@ def like(*reals: str) -> Callable[[Sources, dict[str, Any]], ResultLayout]:
         params.update({name: real(name, params[name]) for name in reals})
         for other in sources:
             same_shape(sources[0], other)
-        return ResultLayout(shape=sources[0].shape, dtype=floating(*sources))
+        return ResultLayout(shape=to or sources[0].shape, dtype=floating(*sources))
 
     return rule
 
