@@ -32,10 +32,7 @@ from engine.k_audit.arrangements import LAYOUTS
 from engine.k_audit.audit_cases import (
     AuditCase,
     AuditLayout,
-    AuditOp,
-    HasLayout,
     Table,
-    as_case,
     contiguous,
     cut,
     default_cases,
@@ -46,7 +43,7 @@ from engine.k_audit.measuring import AuditRow, Measured, measure
 from engine.kernels import KERNELS, Kernel
 
 __all__ = [
-    "LAYOUTS", "AuditCase", "AuditLayout", "AuditOp", "AuditRow", "Draw", "HasLayout", "Measured", "Table",
+    "LAYOUTS", "AuditCase", "AuditLayout", "AuditRow", "Draw", "Measured", "Table",
     "audit", "audit_ops", "cells", "contiguous", "default_cases", "draw", "measure",
 ]  # fmt: skip
 
@@ -80,7 +77,7 @@ def audit(
 
 
 def audit_ops(
-    ops: Iterable[AuditOp],
+    ops: Iterable[AuditCase],
     *,
     kernels: Table = KERNELS,
     layout: str = "over",
@@ -96,7 +93,7 @@ def audit_ops(
     kernel can be bound to those (row-wise kernels can). O(distinct calls); views and host ops are
     not to be passed. Raises UnknownNameError for a kernel the table has not.
     """
-    distinct = {identity(case): case for case in map(as_case, ops)}
+    distinct = {identity(case): case for case in ops}
     known = [replace(case, variant=known_variant(case, kernels)) for case in distinct.values()]
     groups: dict[tuple[str, str], list[AuditCase]] = {}
     for case in known:

@@ -107,7 +107,7 @@ def _partial(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement
 def _duplicate(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:  # noqa: ARG001 - one signature
     yield from _same(case, operand, apart(case), f"operand {operand} given again")
     spec = case.operands[operand]
-    for other in _likes(case, operand)[1:]:
+    for other in likes(case, operand)[1:]:
         if spec.hull[1] - spec.hull[0] > spec.itemsize:
             yield _viewing(
                 apart(case),
@@ -129,7 +129,7 @@ def _views(case: AuditCase, operand: int, result: int) -> Iterator[Arrangement]:
     if spec.dtype != target.dtype or prod(target.shape) < 2 or 0 in spec.shape:
         return
     for lain in _over(case, operand, result):
-        for other in _likes(case, operand)[1:]:
+        for other in likes(case, operand)[1:]:
             for shift in (spec.itemsize, -spec.itemsize):
                 where = "behind" if shift > 0 else "before"
                 words = f"result over operand {operand}, operand {other} one element {where} it"
@@ -159,8 +159,8 @@ def _other_views(spec: AuditLayout) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "broadcast along its longest axis", along(0)
 
 
-def _likes(case: AuditCase, operand: int) -> list[int]:
-    """Return the operands laid out like one, that one first."""
+def likes(case: AuditCase, operand: int) -> list[int]:
+    """Return the operands laid out like one, that one first; `duplicate` gives them its array."""
     others = [n for n, spec in enumerate(case.operands) if n != operand and spec.alike(case.operands[operand])]
     return [operand, *others]
 
@@ -177,15 +177,15 @@ def _moved(case: AuditCase, operand: int, result: int, shift: int, words: str) -
 
 
 def _same(case: AuditCase, operand: int, base: Arrangement, words: str) -> Iterator[Arrangement]:
-    likes = _likes(case, operand)
-    if len(likes) < 2 or 0 in case.operands[operand].shape:
+    alike = likes(case, operand)
+    if len(alike) < 2 or 0 in case.operands[operand].shape:
         return
     blocks, at = list(base.blocks), list(base.at)
-    for other in likes[1:]:
+    for other in alike[1:]:
         blocks[other], at[other] = blocks[operand], at[operand]
-    over = tuple((other, result) for _, result in base.over for other in likes)
+    over = tuple((other, result) for _, result in base.over for other in alike)
     yield replace(
-        base, words=words, blocks=tuple(blocks), at=tuple(at), over=over, twins=tuple((operand, n) for n in likes[1:])
+        base, words=words, blocks=tuple(blocks), at=tuple(at), over=over, twins=tuple((operand, n) for n in alike[1:])
     )
 
 
@@ -214,11 +214,6 @@ LAYOUTS: Final[dict[str, Arrange]] = {
 
 READING: Final = frozenset({"apart", "duplicate"})
 """Layouts in which no result touches an operand: every contract permits them."""
-
-
-def likes(case: AuditCase, operand: int) -> tuple[int, ...]:
-    """Return the operands that `duplicate over` gives the operand's array to."""
-    return tuple(_likes(case, operand))
 
 
 def sizes(arrangement: Arrangement) -> dict[int, int]:

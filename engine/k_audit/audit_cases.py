@@ -7,7 +7,7 @@ module does not see: memory and kernels at work.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,17 +26,6 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "u8": np.dtype("u1"), "bool": np.dtype("?"), **{name: NUMPY_DTYPES[name] for name in STORED},
 }  # fmt: skip
 """dtypes that numpy has, by their names in a document."""
-
-
-class HasLayout(Protocol):
-    """Anything laid out: a tensor of a graph, a value of a program, a `AuditLayout`."""
-
-    @property
-    def dtype(self) -> str: ...  # noqa: D102 - the fields of Layout
-    @property
-    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def strides(self) -> tuple[int, ...]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,21 +69,6 @@ class AuditCase:
         return max((prod(spec.shape) for spec in self.results), default=0)
 
 
-class AuditOp(Protocol):
-    """An op of a lowered program: what `audit_ops` needs to know of it. A `AuditCase` is one."""
-
-    @property
-    def kind(self) -> str: ...  # noqa: D102 - the fields of Case
-    @property
-    def variant(self) -> str | None: ...  # noqa: D102
-    @property
-    def params(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def operands(self) -> tuple[HasLayout, ...]: ...  # noqa: D102
-    @property
-    def results(self) -> tuple[HasLayout, ...]: ...  # noqa: D102
-
-
 def contiguous(dtype: str, shape: tuple[int, ...]) -> AuditLayout:
     """Return a dense row-major layout."""
     return AuditLayout(dtype=dtype, shape=shape, strides=layout.contiguous_strides(shape, DTYPES[dtype].itemsize))
@@ -120,17 +94,6 @@ def default_cases(kernels: Table = KERNELS) -> tuple[AuditCase, ...]:
         for kind in kernels
         for shapes in CASES[kind]()
         for dtype in ("f32", "f64")
-    )
-
-
-def as_case(op: AuditOp) -> AuditCase:
-    """Return an op of a program as a case."""
-    return AuditCase(
-        kind=op.kind,
-        variant=op.variant,
-        params=op.params,
-        operands=tuple(AuditLayout(dtype=x.dtype, shape=tuple(x.shape), strides=tuple(x.strides)) for x in op.operands),
-        results=tuple(AuditLayout(dtype=x.dtype, shape=tuple(x.shape), strides=tuple(x.strides)) for x in op.results),
     )
 
 

@@ -2,7 +2,7 @@
 
 Each planner plans the smallest program in which the alias is possible.
 
-DeclaredContract: `believers(case, kernel, operand, result, layout)` builds the program of one op
+Contract: `believers(case, kernel, operand, result, layout)` builds the program of one op
 whose operands the host writes and whose results it reads, and names the planners of the table whose
 belief offers the pair (`may_share`), as `over` or as `duplicate over`: no belief has words for
 another layout. `reachable` plans that program with operands that would be taken first in memory of
@@ -13,24 +13,19 @@ What this module does not see: kernels at work (`engine.k_audit`).
 """
 
 from collections.abc import Collection
-from typing import Protocol
 
 from allocsim.allocators import ALLOCATORS, Constraints, find
 from allocsim.model import HOST_READ, HOST_WRITE, Plan, Program, Role
 from allocsim.programs.builder import ProgramBuilder
 from engine.k_audit.arrangements import likes
 from engine.k_audit.audit_cases import AuditCase, AuditLayout
+from engine.k_audit.measuring import AuditRow
+from engine.kernels import Kernel
 
 PLANNER = "ggml"
 
-
-class DeclaredContract(Protocol):
-    """What a kernel declares: a `Kernel`, or the row of one."""
-
-    @property
-    def in_place(self) -> tuple[tuple[int, int], ...]: ...  # noqa: D102 - the fields of Kernel
-    @property
-    def overlap(self) -> str: ...  # noqa: D102
+DeclaredContract = Kernel | AuditRow
+"""What says which pairs are declared, and which overlaps."""
 
 
 def believers(case: AuditCase, kernel: DeclaredContract, operand: int, result: int, layout: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.ops.attention import ROPE_MODES
 from engine.ops.element_functions import COMPARISONS, UNARY
 from engine.ops.shapes import STORED
 
@@ -74,13 +75,10 @@ def _soft_max(r: int, n: int) -> list[CallShapes]:
 
 
 def _rope(r: int, n: int) -> list[CallShapes]:
-    heads, pos = (r, 2, 2 * n), (r,)
-    partial = (r, 2, 2 * n + 3)
     return [
-        _call(heads, pos, to=heads, indices=(1,), base=1e4, dims=2 * n, mode="normal"),
-        _call(heads, pos, to=heads, indices=(1,), base=1e4, dims=2 * n, mode="neox"),
-        _call(partial, pos, to=partial, indices=(1,), base=1e4, dims=2 * n, mode="normal"),
-        _call(partial, pos, to=partial, indices=(1,), base=1e4, dims=2 * n, mode="neox"),
+        _call(heads, (r,), to=heads, indices=(1,), base=1e4, dims=2 * n, mode=mode)
+        for heads in ((r, 2, 2 * n), (r, 2, 2 * n + 3))  # all of a head is turned, or the first of it
+        for mode in ROPE_MODES
     ]
 
 
