@@ -13,22 +13,20 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import checked_shape, floating, indices, like, real, repeats_into, whole
 
 ROPE_MODES = ("normal", "neox")
 
 
-def _get_rows(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    table, ids = sources
+def _get_rows(_params: dict[str, Any], table: Tensor, ids: Tensor) -> ResultLayout:
     indices(ids)
     if len(table.shape) != 2:
         raise EngineError(f"{table} must be a matrix")
     return ResultLayout(shape=(ids.shape[0], table.shape[1]), dtype=floating(table))
 
 
-def _get_rows_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    dy, ids = sources
+def _get_rows_back(params: dict[str, Any], dy: Tensor, ids: Tensor) -> ResultLayout:
     if len(dy.shape) != 2:
         raise EngineError(f"{dy} must be a matrix")
     indices(ids, dy.shape[0])
@@ -37,16 +35,14 @@ def _get_rows_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=(rows, dy.shape[1]), dtype=floating(dy))
 
 
-def _set_rows(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    dst, x, ids = sources
+def _set_rows(_params: dict[str, Any], dst: Tensor, x: Tensor, ids: Tensor) -> ResultLayout:
     if len(dst.shape) != 2 or len(x.shape) != 2 or dst.shape[1] != x.shape[1]:
         raise EngineError(f"{dst} and {x} must be matrices with rows of one length")
     indices(ids, x.shape[0])
     return ResultLayout(shape=dst.shape, dtype=floating(dst, x))
 
 
-def _rope(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    x, pos = sources
+def _rope(params: dict[str, Any], x: Tensor, pos: Tensor) -> ResultLayout:
     if len(x.shape) != 3:
         raise EngineError(f"{x} must have the axes position, head and element")
     indices(pos, x.shape[0])
@@ -59,12 +55,12 @@ def _rope(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape, dtype=floating(x))
 
 
-def _soft_max(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+def _soft_max(params: dict[str, Any], x: Tensor, *masks: Tensor) -> ResultLayout:
     params["scale"] = real("scale", params["scale"])
-    x = sources[0]
-    if len(sources) > 1 and not (repeats_into(sources[1].shape, x.shape) and sources[1].shape[-1] == x.shape[-1]):
-        raise EngineError(f"{sources[1]} does not repeat into {x}, row by row")
-    return ResultLayout(shape=x.shape, dtype=floating(*sources))
+    for mask in masks:
+        if not (repeats_into(mask.shape, x.shape) and mask.shape[-1] == x.shape[-1]):
+            raise EngineError(f"{mask} does not repeat into {x}, row by row")
+    return ResultLayout(shape=x.shape, dtype=floating(x, *masks))
 
 
 RULES = (

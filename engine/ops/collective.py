@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ITEMSIZES, ResultLayout, Sources, Tensor
+from engine.ops.rule import ITEMSIZES, ResultLayout, Tensor
 from engine.ops.shapes import HALVES, checked_shape, floating, whole
 
 WORLD: Final = "world"
@@ -55,14 +55,12 @@ def _ranks(params: dict[str, Any]) -> int:
     return count
 
 
-def _gathered(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _gathered(params: dict[str, Any], x: Tensor) -> ResultLayout:
     rows, *rest = x.shape
     return ResultLayout(shape=(rows * _ranks(params), *rest), dtype=x.dtype)
 
 
-def _scattered(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _scattered(params: dict[str, Any], x: Tensor) -> ResultLayout:
     count = _ranks(params)
     _divisible(x, count)
     return ResultLayout(shape=(x.shape[0] // count, *x.shape[1:]), dtype=_summable(x))
@@ -81,57 +79,52 @@ def _divisible(x: Tensor, count: int) -> None:
         raise EngineError(f"{x} has {x.shape[0]} rows; {count} ranks must divide them")
 
 
-def _alike(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _alike(params: dict[str, Any], x: Tensor) -> ResultLayout:
     count = _ranks(params)
     if "root" in params:
-        params["root"] = whole("root", params["root"])
-        if not 0 <= params["root"] < count:
-            raise EngineError(f"root {params['root']} must be one of the {count} ranks")
+        _member(params, "root")
     if "by" in params:
         params["by"] = whole("by", params["by"]) % count
     return ResultLayout(shape=x.shape, dtype=x.dtype)
 
 
-def _summed(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _summable(*sources)
+def _summed(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    _summable(x)
     if params.get("backward", "identity") not in _BACKWARD:
         raise EngineError(f"backward {params['backward']!r} is none of {', '.join(_BACKWARD)}")
-    return _alike(sources, params)
+    return _alike(params, x)
 
 
-def _exchanged(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _divisible(sources[0], _ranks(params))
-    return _alike(sources, params)
+def _exchanged(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    _divisible(x, _ranks(params))
+    return _alike(params, x)
 
 
-def _own_part(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _own_part(params: dict[str, Any], x: Tensor) -> ResultLayout:
     return ResultLayout(shape=(part_length(prod(x.shape), _ranks(params)),), dtype=x.dtype)
 
 
-def _gathered_over(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    x, dst = sources
+def _gathered_over(params: dict[str, Any], x: Tensor, dst: Tensor) -> ResultLayout:
     count = _ranks(params)
     if x.dtype != dst.dtype or x.shape != (part_length(prod(dst.shape), count),) or not dst.contiguous:
         raise EngineError(f"{x} must be one of {count} equal parts of {dst}")
     return ResultLayout(shape=dst.shape, dtype=dst.dtype)
 
 
-def _peer(params: dict[str, Any]) -> None:
-    count, peer = _ranks(params), whole("peer", params["peer"])
-    if not 0 <= peer < count:
-        raise EngineError(f"peer {peer} must be one of the {count} ranks")
-    params["peer"] = peer
+def _member(params: dict[str, Any], name: str) -> None:
+    count, rank = _ranks(params), whole(name, params[name])
+    if not 0 <= rank < count:
+        raise EngineError(f"{name} {rank} must be one of the {count} ranks")
+    params[name] = rank
 
 
-def _sent(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _peer(params)
-    return ResultLayout(shape=(0,), dtype=sources[0].dtype)
+def _sent(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    _member(params, "peer")
+    return ResultLayout(shape=(0,), dtype=x.dtype)
 
 
-def _received(_sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _peer(params)
+def _received(params: dict[str, Any]) -> ResultLayout:
+    _member(params, "peer")
     if params["dtype"] not in ITEMSIZES:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(ITEMSIZES)}")
     return ResultLayout(shape=checked_shape(params["shape"]), dtype=params["dtype"])

@@ -15,12 +15,12 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources
+from engine.ops.rule import ResultLayout, Shape, Tensor
 from engine.ops.shapes import checked_shape, floating
 from engine.ops.windows import pairs, windows
 
 
-def _result(image: tuple[int, ...], filters: tuple[int, ...], params: dict[str, Any]) -> tuple[int, ...]:
+def _result(image: Shape, filters: Shape, params: dict[str, Any]) -> Shape:
     """Return [N, F, OH, OW]; raise EngineError unless images and filters fit."""
     pairs(params)
     if len(image) != 4 or len(filters) != 4 or image[1] != filters[1] or min(filters[2:]) < 1:
@@ -31,28 +31,24 @@ def _result(image: tuple[int, ...], filters: tuple[int, ...], params: dict[str, 
     return image[0], filters[0], *windows(image, {**params, "kernel": filters[2:]})
 
 
-def _conv(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    x, w = sources
+def _conv(params: dict[str, Any], x: Tensor, w: Tensor) -> ResultLayout:
     return ResultLayout(shape=_result(x.shape, w.shape, params), dtype=floating(x, w))
 
 
-def _back_x(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _, w = sources
+def _back_x(params: dict[str, Any], dy: Tensor, w: Tensor) -> ResultLayout:
     shape = params["shape"] = checked_shape(params["shape"])
-    return _adjoint(sources, _result(shape, w.shape, params), params)
+    return _adjoint(dy, w, shape, _result(shape, w.shape, params))
 
 
-def _back_w(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _, x = sources
+def _back_w(params: dict[str, Any], dy: Tensor, x: Tensor) -> ResultLayout:
     shape = params["shape"] = checked_shape(params["shape"])
-    return _adjoint(sources, _result(x.shape, shape, params), params)
+    return _adjoint(dy, x, shape, _result(x.shape, shape, params))
 
 
-def _adjoint(sources: Sources, wanted: tuple[int, ...], params: dict[str, Any]) -> ResultLayout:
-    dy, other = sources
+def _adjoint(dy: Tensor, other: Tensor, shape: Shape, wanted: Shape) -> ResultLayout:
     if dy.shape != wanted:
-        raise EngineError(f"{dy} is not {list(wanted)}, which {other} and the shape {params['shape']} make")
-    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
+        raise EngineError(f"{dy} is not {list(wanted)}, which {other} and the shape {shape} make")
+    return ResultLayout(shape=shape, dtype=floating(dy, other))
 
 
 _WINDOWS = "stride=(1, 1), padding=(0, 0), dilation=(1, 1)"

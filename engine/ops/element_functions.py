@@ -28,7 +28,7 @@ from typing import Any
 from allocsim.errors import EngineError
 from engine.ops.elementwise import broadcast
 from engine.ops.row import row
-from engine.ops.rule import Derivative, ResultLayout, Sources, Tensor
+from engine.ops.rule import Derivative, ResultLayout, Tensor
 from engine.ops.shapes import like, repeats_into
 
 _GELU_BACK = f"""
@@ -57,9 +57,8 @@ _LEAST = {"f32": 2.0**-149, "f64": 2.0**-1074}
 """The smallest number above 0."""
 
 
-def _compared(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
+def _compared(_params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
     """Shape rule of a comparison: shaped like a, b repeating into it; whole numbers too."""
-    a, b = sources
     if a.dtype != b.dtype or a.dtype not in COMPARED:
         raise EngineError(f"{a} cannot be compared with {b}; two of one dtype of {', '.join(COMPARED)} can")
     if not repeats_into(b.shape, a.shape):
@@ -67,8 +66,8 @@ def _compared(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=a.shape, dtype=a.dtype)
 
 
-def _bounds(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    layout = like("low", "high")(sources, params)
+def _bounds(params: dict[str, Any], *sources: Tensor) -> ResultLayout:
+    layout = like("low", "high")(params, *sources)
     if not params["low"] <= params["high"]:
         raise EngineError(f"low {params['low']} is not below high {params['high']}")
     return layout

@@ -10,13 +10,12 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import checked_shape, floating, like, repeats_into
 
 
-def broadcast(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
+def broadcast(_params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
     """Shape rule of (a, b): shaped like a, b repeating into it."""
-    a, b = sources
     if not repeats_into(b.shape, a.shape):
         raise EngineError(
             f"{b} does not repeat into {a}: each of its lengths must divide the other's, from the last on"
@@ -24,18 +23,18 @@ def broadcast(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=a.shape, dtype=floating(a, b))
 
 
-def _repeat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    params["shape"] = checked_shape(params["shape"])
-    if not repeats_into(sources[0].shape, params["shape"]):
-        raise EngineError(f"{sources[0]} does not repeat into {params['shape']}")
-    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
+def _repeat(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    shape = params["shape"] = checked_shape(params["shape"])
+    if not repeats_into(x.shape, shape):
+        raise EngineError(f"{x} does not repeat into {shape}")
+    return ResultLayout(shape=shape, dtype=floating(x))
 
 
-def _repeat_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    params["shape"] = checked_shape(params["shape"])
-    if not repeats_into(params["shape"], sources[0].shape):
-        raise EngineError(f"{params['shape']} does not repeat into {sources[0]}")
-    return ResultLayout(shape=params["shape"], dtype=floating(*sources))
+def _repeat_back(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    shape = params["shape"] = checked_shape(params["shape"])
+    if not repeats_into(shape, x.shape):
+        raise EngineError(f"{shape} does not repeat into {x}")
+    return ResultLayout(shape=shape, dtype=floating(x))
 
 
 RULES = (

@@ -21,13 +21,12 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import contiguous, grouped, row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import batch_divides, elements, floating, real
 
 
-def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+def _attention(params: dict[str, Any], q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> ResultLayout:
     params["scale"], params["causal"] = real("scale", params["scale"]), bool(params["causal"])
-    q, k, v, *masks = sources
     if min(len(x.shape) for x in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
         raise EngineError(f"{q}, {k} and {v} must be [.., T, d], [.., S, d] and [.., S, e]")
     if not batch_divides(k.shape, q.shape) or len(k.shape) != len(q.shape):
@@ -38,15 +37,14 @@ def _attention(sources: Sources, params: dict[str, Any]) -> ResultLayout:
             raise EngineError(f"mask {mask} must have shape {wanted}")
     if params["causal"] and (not masks or q.shape[-2] > k.shape[-2]):
         raise EngineError(f"causal attention of {q} and {k}: it needs a mask, and at least as many keys as queries")
-    return ResultLayout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(*sources))
+    return ResultLayout(shape=(*q.shape[:-1], v.shape[-1]), dtype=floating(q, k, v, *masks))
 
 
-def _attention_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    grad, *rest = sources
-    layout = _attention(tuple(rest), params)
+def _attention_back(params: dict[str, Any], grad: Tensor, *rest: Tensor) -> ResultLayout:
+    layout = _attention(params, *rest)
     if grad.shape != layout.shape:
         raise EngineError(f"{grad} must have shape {layout.shape}")
-    return ResultLayout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(*sources))
+    return ResultLayout(shape=(sum(elements(x.shape) for x in rest[:3]),), dtype=floating(grad, *rest))
 
 
 def _packed(node: Tensor, grad: Tensor) -> Tensor:

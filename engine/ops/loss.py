@@ -12,55 +12,47 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources, Tensor
-from engine.ops.shapes import elements, floating, indices, like, same_shape
+from engine.ops.rule import ResultLayout, Tensor
+from engine.ops.shapes import floating, indices, like, same_shape
 
 
-def _loss(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    logits, labels = sources
+def _loss(_params: dict[str, Any], logits: Tensor, labels: Tensor) -> ResultLayout:
     same_shape(logits, labels)
     if len(logits.shape) != 2:
         raise EngineError(f"{logits} must be a matrix of rows of logits")
     return ResultLayout(shape=(1,), dtype=floating(logits, labels))
 
 
-def _loss_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    grad, *pair = sources
+def _loss_back(params: dict[str, Any], grad: Tensor, *pair: Tensor) -> ResultLayout:
     if grad.shape != (1,):
         raise EngineError(f"{grad} must have shape (1,)")
     dtype = floating(grad, *pair)
-    _loss((pair[0], pair[1]), params)
+    _loss(params, *pair)
     return ResultLayout(shape=pair[0].shape, dtype=dtype)
 
 
-def _classes(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    logits, classes = sources
+def _classes(_params: dict[str, Any], logits: Tensor, classes: Tensor) -> ResultLayout:
     if len(logits.shape) != 2:
         raise EngineError(f"{logits} must be a matrix of rows of logits")
     indices(classes, logits.shape[0])
     return ResultLayout(shape=(1,), dtype=floating(logits))
 
 
-def _classes_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    grad, logits, classes = sources
+def _classes_back(params: dict[str, Any], grad: Tensor, logits: Tensor, classes: Tensor) -> ResultLayout:
     if grad.shape != (1,):
         raise EngineError(f"{grad} must have shape (1,)")
-    _classes((logits, classes), params)
+    _classes(params, logits, classes)
     return ResultLayout(shape=logits.shape, dtype=floating(grad, logits))
 
 
-def _squared_prediction(node: Tensor, grad: Tensor) -> Tensor:
-    graph, (prediction, target) = node.graph, node.sources
-    share = graph.op("scale", grad, s=2.0 / max(elements(prediction.shape), 1))
-    return graph.op("mul", graph.op("sub", prediction, target), share)
-
+_SHARE = "share = scale(g, s=2.0 / max(prod(prediction.shape), 1));"
 
 RULES = (
     row(
         "mean_squared_error(prediction, target)",
         like(to=(1,)),
-        prediction=_squared_prediction,
-        target=lambda node, grad: node.graph.op("neg", _squared_prediction(node, grad)),
+        prediction=f"{_SHARE} mul(sub(prediction, target), share)",
+        target=f"{_SHARE} neg(mul(sub(prediction, target), share))",
     ),
     row(
         "cross_entropy_loss(logits, labels)",

@@ -12,12 +12,11 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import batch_divides, floating
 
 
-def _check(sources: Sources, inner: int) -> None:
-    a, b = sources
+def _check(a: Tensor, b: Tensor, inner: int) -> None:
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise EngineError(f"{a} and {b} must be matrices or batches of them")
     if a.shape[inner] != b.shape[inner]:
@@ -26,24 +25,21 @@ def _check(sources: Sources, inner: int) -> None:
         raise EngineError(f"the batch dimensions of {a} do not divide those of {b}")
 
 
-def _mul_mat(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    _check(sources, -1)
-    a, b = sources
+def _mul_mat(_params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
+    _check(a, b, -1)
     return ResultLayout(shape=(*b.shape[:-1], a.shape[-2]), dtype=floating(a, b))
 
 
-def _out_prod(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    _check(sources, -2)
-    a, b = sources
+def _out_prod(_params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
+    _check(a, b, -2)
     return ResultLayout(shape=(*b.shape[:-2], b.shape[-1], a.shape[-1]), dtype=floating(a, b))
 
 
-def _add_out_prod(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    acc, *product = sources
-    layout = _out_prod(tuple(product), params)
+def _add_out_prod(params: dict[str, Any], acc: Tensor, a: Tensor, b: Tensor) -> ResultLayout:
+    layout = _out_prod(params, a, b)
     if layout.shape != acc.shape or len(acc.shape) != 2:
-        raise EngineError(f"{acc} is not the matrix that the product of {product[0]} and {product[1]} adds to")
-    return ResultLayout(shape=acc.shape, dtype=floating(*sources))
+        raise EngineError(f"{acc} is not the matrix that the product of {a} and {b} adds to")
+    return ResultLayout(shape=acc.shape, dtype=floating(acc, a, b))
 
 
 RULES = (

@@ -22,12 +22,11 @@ from typing import Any
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
 from engine.ops.row import cut, row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Shape, Tensor
 from engine.ops.shapes import FLOATS, axis_of, checked_shape, floating, per_axis, real, same_shape, whole
 
 
-def _slice(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _slice(params: dict[str, Any], x: Tensor) -> ResultLayout:
     starts = params["starts"] = per_axis(x, "starts", params["starts"])
     lengths = params["lengths"] = checked_shape(params["lengths"], "lengths")
     per_axis(x, "lengths", lengths)
@@ -48,8 +47,7 @@ def _inside(x: Tensor, starts: tuple[int, ...], extents: tuple[int, ...]) -> Non
             raise EngineError(f"[{start}, {start + extent}) of axis {axis} lies outside {x}")
 
 
-def _pad(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _pad(params: dict[str, Any], x: Tensor) -> ResultLayout:
     before, after = (per_axis(x, name, params[name]) for name in ("before", "after"))
     if min((*before, *after)) < 0:
         raise EngineError(f"before {before} and after {after} must not be negative; slice takes elements away")
@@ -57,21 +55,16 @@ def _pad(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=tuple(b + n + a for b, n, a in zip(before, x.shape, after, strict=True)), dtype=x.dtype)
 
 
-def _concat(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    a, b = sources
+def _concat(params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
     axis = params["axis"] = axis_of(a, params["axis"])
-    fits = len(a.shape) == len(b.shape) and all(
-        n == m for i, (n, m) in enumerate(zip(a.shape, b.shape, strict=True)) if i != axis
-    )
-    if not fits or a.dtype != b.dtype:
+    if not _agree(a.shape, b.shape, axis) or a.dtype != b.dtype:
         raise EngineError(f"{a} and {b} must agree in dtype and in every axis but {axis}")
     return ResultLayout(
         shape=tuple(n + (b.shape[axis] if i == axis else 0) for i, n in enumerate(a.shape)), dtype=a.dtype
     )
 
 
-def _window(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    a, b = sources
+def _window(params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
     starts = params["starts"] = per_axis(a, "starts", params["starts"])
     if len(b.shape) != len(a.shape):
         raise EngineError(f"{b} is no window of {a}: they differ in the number of axes")
@@ -79,24 +72,19 @@ def _window(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=a.shape, dtype=floating(a, b))
 
 
-def _beside(x: Tensor, ids: Tensor, axis: int) -> None:
-    """Raise EngineError unless `ids` is i32 and agrees with `x` in all axes but one."""
-    fits = len(ids.shape) == len(x.shape) and all(
-        n == m for i, (n, m) in enumerate(zip(x.shape, ids.shape, strict=True)) if i != axis
-    )
-    if ids.dtype != "i32" or not fits:
-        raise EngineError(f"{ids} must be i32 and agree with {x} in every axis but {axis}")
+def _agree(one: Shape, other: Shape, axis: int) -> bool:
+    """Return whether shapes are alike but for one axis."""
+    return len(one) == len(other) and one[:axis] + one[axis + 1 :] == other[:axis] + other[axis + 1 :]
 
 
-def _gather(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    x, ids = sources
+def _gather(params: dict[str, Any], x: Tensor, ids: Tensor) -> ResultLayout:
     axis = params["axis"] = axis_of(x, params["axis"])
-    _beside(x, ids, axis)
+    if ids.dtype != "i32" or not _agree(x.shape, ids.shape, axis):
+        raise EngineError(f"{ids} must be i32 and agree with {x} in every axis but {axis}")
     return ResultLayout(shape=ids.shape, dtype=floating(x))
 
 
-def _scatter(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    dy, ids = sources
+def _scatter(params: dict[str, Any], dy: Tensor, ids: Tensor) -> ResultLayout:
     axis = params["axis"] = axis_of(dy, params["axis"])
     length = params["length"] = whole("length", params["length"])
     if ids.dtype != "i32" or length < 0:
@@ -105,15 +93,14 @@ def _scatter(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=tuple(length if i == axis else n for i, n in enumerate(dy.shape)), dtype=floating(dy))
 
 
-def _full(_sources: Sources, params: dict[str, Any]) -> ResultLayout:
+def _full(params: dict[str, Any]) -> ResultLayout:
     if params["dtype"] not in FLOATS:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
     params["value"] = real("value", params["value"])
     return ResultLayout(shape=checked_shape(params["shape"]), dtype=params["dtype"])
 
 
-def _same_bytes(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    x, *others = sources
+def _same_bytes(_params: dict[str, Any], x: Tensor, *others: Tensor) -> ResultLayout:
     for other in others:
         same_shape(x, other)
         if other.dtype != x.dtype:

@@ -14,7 +14,7 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import FLOATS, checked_shape, floating, real, whole
 
 
@@ -23,8 +23,8 @@ def _seed(seed: Tensor) -> None:
         raise EngineError(f"seed {seed} must be i32 of shape (1,)")
 
 
-def _uniform(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    _seed(sources[0])
+def _uniform(params: dict[str, Any], seed: Tensor) -> ResultLayout:
+    _seed(seed)
     if params["dtype"] not in FLOATS:
         raise EngineError(f"dtype {params['dtype']!r} is none of {', '.join(FLOATS)}")
     shape = params["shape"] = checked_shape(params["shape"])
@@ -32,8 +32,7 @@ def _uniform(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=shape, dtype=params["dtype"])
 
 
-def _dropout(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    x, seed = sources
+def _dropout(params: dict[str, Any], x: Tensor, seed: Tensor) -> ResultLayout:
     _seed(seed)
     params.update(p=real("p", params["p"]), salt=whole("salt", params["salt"]))
     if not 0 <= params["p"] <= 1:

@@ -95,20 +95,9 @@ its first argument.
 """
 
 ANY: Final = (
-    *("reshape", "permute", "transpose", "view", "slice", "stop_gradient", "straight_through", "cont", "cpy"),
-    *(
-        "pad",
-        "concat",
-        "all_gather",
-        "broadcast",
-        "all_to_all",
-        "send_receive",
-        "own_part",
-        "all_gather_over",
-        "send",
-        "recv",
-    ),
-)
+    "reshape", "permute", "transpose", "view", "slice", "stop_gradient", "straight_through", "cont", "cpy", "pad",
+    "concat", "all_gather", "broadcast", "all_to_all", "send_receive", "own_part", "all_gather_over", "send", "recv",
+)  # fmt: skip
 """Kinds whose operands may have any dtype."""
 
 COMPOSED: Final = """

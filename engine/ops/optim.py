@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import floating, same_shape
 
 SGD_HYPER: Final = ("alpha", "wd")
@@ -31,7 +31,7 @@ MOMENT_HYPER: Final = ("beta",)
 def _step(names: tuple[str, ...]) -> Any:
     """Return the shape rule of (target, others.., hp): the target's, hp an entry a name."""
 
-    def rule(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
+    def rule(_params: dict[str, Any], *sources: Tensor) -> ResultLayout:
         target, *others, hp = sources
         for other in others:
             same_shape(target, other)

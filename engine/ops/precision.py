@@ -12,20 +12,18 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import FLOATS, STORED, floating, like
 
 
-def _cast(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _cast(params: dict[str, Any], x: Tensor) -> ResultLayout:
     known = (*FLOATS, *STORED)
     if x.dtype not in known or params["dtype"] not in known:
         raise EngineError(f"{x} to {params['dtype']!r}: both must be of {', '.join(known)}")
     return ResultLayout(shape=x.shape, dtype=params["dtype"])
 
 
-def _unscale(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    g, scale = sources
+def _unscale(_params: dict[str, Any], g: Tensor, scale: Tensor) -> ResultLayout:
     if scale.shape != (1,):
         raise EngineError(f"scale {scale} must have shape (1,)")
     return ResultLayout(shape=g.shape, dtype=floating(g, scale))

@@ -14,7 +14,7 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import contiguous, row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import axes_of, axis_of, elements, floating, same_shape
 
 Shape = tuple[int, ...]
@@ -24,18 +24,17 @@ def _kept(shape: Shape, axes: Shape) -> Shape:
     return tuple(1 if axis in axes else n for axis, n in enumerate(shape))
 
 
-def _over(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _over(params: dict[str, Any], x: Tensor) -> ResultLayout:
     axes = params["axes"] = axes_of(x, params["axes"])
     keep = params["keepdims"] = bool(params["keepdims"])
     left = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
     return ResultLayout(shape=_kept(x.shape, axes) if keep else left or (1,), dtype=floating(x))
 
 
-def _mean(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    layout = _over(sources, params)
-    if not _count(sources[0], params["axes"]) and elements(layout.shape):
-        raise EngineError(f"{sources[0]} has no elements to take the mean of over axes {params['axes']}")
+def _mean(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    layout = _over(params, x)
+    if not _count(x, params["axes"]) and elements(layout.shape):
+        raise EngineError(f"{x} has no elements to take the mean of over axes {params['axes']}")
     return layout
 
 
@@ -43,8 +42,7 @@ def _count(x: Tensor, axes: Shape) -> int:
     return elements(tuple(x.shape[axis] for axis in axes))
 
 
-def _argmax(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _argmax(params: dict[str, Any], x: Tensor) -> ResultLayout:
     floating(x)
     axis = params["axis"] = axis_of(x, params["axis"])
     if not x.shape[axis] and elements(x.shape[:axis] + x.shape[axis + 1 :]):
@@ -52,15 +50,13 @@ def _argmax(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=x.shape[:axis] + x.shape[axis + 1 :] or (1,), dtype="i32")
 
 
-def _argsort(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _argsort(params: dict[str, Any], x: Tensor) -> ResultLayout:
     floating(x)
     params["axis"] = axis_of(x, params["axis"])
     return ResultLayout(shape=x.shape, dtype="i32")
 
 
-def _count_equal(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    a, b = sources
+def _count_equal(_params: dict[str, Any], a: Tensor, b: Tensor) -> ResultLayout:
     same_shape(a, b)
     if {a.dtype, b.dtype} != {"i32"}:
         raise EngineError(f"{a} and {b} must be i32")

@@ -16,10 +16,11 @@
 
 import ast
 from collections.abc import Callable
-from typing import Any, Final
+from math import prod
+from typing import Any, Concatenate, Final
 
 from engine.ops.pullback import Parts, by_parts
-from engine.ops.rule import REQUIRED, Derivative, Params, ResultLayout, Rule, Shape, Sources, Tensor
+from engine.ops.rule import REQUIRED, Derivative, Params, ResultLayout, Rule, Shape, Tensor
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -68,12 +69,14 @@ def grouped(product: Tensor, a: Tensor) -> Tensor:
     return product.graph.op("repeat_back", view, shape=a.shape)
 
 
-HELPERS: Final[dict[str, Callable[..., Any]]] = {f.__name__: f for f in (contiguous, summed, cut, filled, grouped, max)}
+HELPERS: Final[dict[str, Callable[..., Any]]] = {
+    f.__name__: f for f in (contiguous, summed, cut, filled, grouped, max, prod)
+}
 
 
 def row(
     call: str,
-    shape: Callable[[Sources, dict[str, Any]], ResultLayout],
+    shape: Callable[Concatenate[dict[str, Any], ...], ResultLayout],
     *,
     params: Params | None = None,
     unread: str = "",
@@ -87,7 +90,7 @@ def row(
 
     Args:
         call: kind, arguments and parameters.
-        shape: its shape rule.
+        shape: its shape rule, of parameters and sources.
         params: parameters that several rows share, behind those of `call`.
         unread: arguments the kernel does not read.
         view: as in `Rule`, and `mutates` and `prepare` too.
@@ -106,7 +109,7 @@ def row(
     return Rule(
         kind=read.name,
         arguments=arguments,
-        shape=shape,
+        shape=lambda sources, params: shape(params, *sources),
         params={name.arg: REQUIRED if value is None else ast.literal_eval(value) for name, value in own}
         | dict(params or {}),
         optional=len(read.args.defaults),

@@ -15,7 +15,7 @@ from operator import index
 from typing import Any
 
 from allocsim.errors import EngineError
-from engine.ops.rule import ResultLayout, Shape, Sources, Tensor
+from engine.ops.rule import ResultLayout, Shape, Tensor
 
 FLOATS = ("f32", "f64")
 """What is computed in."""
@@ -128,13 +128,13 @@ def checked_shape(shape: object, what: str = "shape") -> Shape:
     return dims
 
 
-def like(*reals: str, to: Shape | None = None) -> Callable[[Sources, dict[str, Any]], ResultLayout]:
+def like(*reals: str, to: Shape | None = None) -> Callable[..., ResultLayout]:
     """Return the shape rule of a result that is contiguous and shaped like the sources, or as `to`.
 
     The sources have one floating dtype and shape; `reals` names parameters that are numbers.
     """
 
-    def rule(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+    def rule(params: dict[str, Any], *sources: Tensor) -> ResultLayout:
         params.update({name: real(name, params[name]) for name in reals})
         for other in sources:
             same_shape(sources[0], other)

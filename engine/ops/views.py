@@ -13,12 +13,11 @@ from typing import Any
 from allocsim.errors import EngineError
 from allocsim.model.layout import hull
 from engine.ops.row import contiguous, row
-from engine.ops.rule import ResultLayout, Shape, Sources, Tensor
+from engine.ops.rule import ResultLayout, Shape, Tensor
 from engine.ops.shapes import checked_shape, counts, elements, floating, per_axis, whole
 
 
-def _reshape(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _reshape(params: dict[str, Any], x: Tensor) -> ResultLayout:
     params["shape"] = checked_shape(params["shape"])
     if elements(params["shape"]) != elements(x.shape):
         raise EngineError(f"{x} has {elements(x.shape)} elements, {params['shape']} has {elements(params['shape'])}")
@@ -36,24 +35,21 @@ def _regrouped(shape: Shape, other: Shape) -> bool:
     return [n for n in shape if n != 1] == [n for n in other if n != 1]
 
 
-def _permute(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _permute(params: dict[str, Any], x: Tensor) -> ResultLayout:
     axes = params["axes"] = counts("axes", params["axes"])
     if sorted(axes) != list(range(len(x.shape))):
         raise EngineError(f"axes {axes} are no permutation of the {len(x.shape)} axes of {x}")
     return ResultLayout(shape=tuple(x.shape[a] for a in axes), strides=tuple(x.strides[a] for a in axes), dtype=x.dtype)
 
 
-def _transpose(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _transpose(_params: dict[str, Any], x: Tensor) -> ResultLayout:
     if len(x.shape) < 2:
         raise EngineError(f"{x} has no two axes to exchange")
     (*batch, n, m), (*steps, s, t) = x.shape, x.strides
     return ResultLayout(shape=(*batch, m, n), strides=(*steps, t, s), dtype=x.dtype)
 
 
-def _view(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _view(params: dict[str, Any], x: Tensor) -> ResultLayout:
     shape = params["shape"] = checked_shape(params["shape"])
     steps = params["strides"] = counts("strides", params["strides"])
     if len(steps) != len(shape):
@@ -68,8 +64,7 @@ def _view(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=shape, strides=strides, offset=offset, dtype=x.dtype)
 
 
-def _cont(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _cont(params: dict[str, Any], x: Tensor) -> ResultLayout:
     shape = x.shape if params["shape"] is None else checked_shape(params["shape"])
     if elements(shape) != elements(x.shape):
         raise EngineError(f"{x} has {elements(x.shape)} elements, {shape} has {elements(shape)}")
@@ -77,8 +72,7 @@ def _cont(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=shape, dtype=x.dtype)
 
 
-def _cpy(sources: Sources, _params: dict[str, Any]) -> ResultLayout:
-    src, dst = sources
+def _cpy(_params: dict[str, Any], src: Tensor, dst: Tensor) -> ResultLayout:
     if elements(src.shape) != elements(dst.shape) or src.dtype != dst.dtype:
         raise EngineError(f"{src} and {dst} must agree in dtype and number of elements")
     return ResultLayout(shape=dst.shape, dtype=dst.dtype)
@@ -101,8 +95,7 @@ def _shaped(node: Tensor, grad: Tensor) -> Tensor:
     return grad if grad.shape == source.shape else node.graph.op("reshape", contiguous(grad), shape=source.shape)
 
 
-def _view_back(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (dy,) = sources
+def _view_back(params: dict[str, Any], dy: Tensor) -> ResultLayout:
     shape = params["shape"] = checked_shape(params["shape"])
     steps = params["strides"] = per_axis(dy, "strides", params["strides"])
     offset = params["offset"] = whole("offset", params["offset"])

@@ -20,7 +20,7 @@ from typing import Any
 
 from allocsim.errors import EngineError
 from engine.ops.row import row
-from engine.ops.rule import ResultLayout, Sources, Tensor
+from engine.ops.rule import ResultLayout, Tensor
 from engine.ops.shapes import checked_shape, counts, floating, whole
 
 Pair = tuple[int, int]
@@ -52,17 +52,15 @@ def _image(x: Tensor) -> None:
         raise EngineError(f"{x} must have the axes image, channel, row and column")
 
 
-def _im2col(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _im2col(params: dict[str, Any], x: Tensor) -> ResultLayout:
     _image(x)
     pairs(params)
     columns = x.shape[1] * params["kernel"][0] * params["kernel"][1]
     return ResultLayout(shape=(x.shape[0], *windows(x.shape, params), columns), dtype=floating(x))
 
 
-def _adjoint(sources: Sources, params: dict[str, Any]) -> ResultLayout:
+def _adjoint(params: dict[str, Any], dy: Tensor) -> ResultLayout:
     """Return the layout of the image; the operand must be what its windows give."""
-    (dy,) = sources
     shape = params["shape"] = checked_shape(params["shape"])
     _image(dy)
     pairs(params)
@@ -76,8 +74,7 @@ def _adjoint(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=shape, dtype=floating(dy))
 
 
-def _pool(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    (x,) = sources
+def _pool(params: dict[str, Any], x: Tensor) -> ResultLayout:
     _image(x)
     pairs(params)
     if any(2 * p > k for p, k in zip(params["padding"], params["kernel"], strict=True)):
@@ -87,8 +84,8 @@ def _pool(sources: Sources, params: dict[str, Any]) -> ResultLayout:
     return ResultLayout(shape=(*x.shape[:2], *windows(x.shape, params)), dtype=floating(x))
 
 
-def _pool_index(sources: Sources, params: dict[str, Any]) -> ResultLayout:
-    return ResultLayout(shape=_pool(sources, params).shape, dtype="i32")
+def _pool_index(params: dict[str, Any], x: Tensor) -> ResultLayout:
+    return ResultLayout(shape=_pool(params, x).shape, dtype="i32")
 
 
 _POOL = "kernel, stride=(1, 1), padding=(0, 0)"
