@@ -18,8 +18,8 @@ from allocsim.errors import EngineError, UnknownNameError
 from engine.front import indexing
 from engine.front.arguments import one_axis
 from engine.front.broadcasting import broadcast, meet
-from engine.front.record import Eager, Node, composed, constant, tracking
-from engine.front.recording import Recording
+from engine.front.record import Eager, Node, composed, constant
+from engine.front.recording import followed
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, binary, operand, tensor
 from engine.graph import Tensor, composites
@@ -280,10 +280,16 @@ def count_equal(a: Any, b: Any) -> int:
 def mse_loss(prediction: EagerTensor, target: Any) -> EagerTensor:
     """Return the mean of (prediction - target)^2; one shape."""
     _check(prediction)
+    goal = aimed("mse_loss", prediction, target)
+    return EagerTensor(Eager.op("mean_squared_error", node_of(prediction), node_of(goal)), ())
+
+
+def aimed(what: str, prediction: EagerTensor, target: Any) -> EagerTensor:
+    """Return a target as a tensor; EngineError unless it has the shape of the prediction."""
     goal = operand(target, prediction)
     if goal.shape != prediction.shape:
-        raise EngineError(f"mse_loss: the prediction has shape {prediction.shape}, the target {goal.shape}")
-    return EagerTensor(Eager.op("mean_squared_error", node_of(prediction), node_of(goal)), ())
+        raise EngineError(f"{what}: the prediction has shape {prediction.shape}, the target {goal.shape}")
+    return goal
 
 
 def cross_entropy(logits: EagerTensor, labels: Any) -> EagerTensor:
@@ -333,6 +339,11 @@ def node_of(x: EagerTensor) -> Node:
     return x._present()  # noqa: SLF001 - what functions of the front are made of
 
 
+def place_of(x: EagerTensor, axis: int) -> int:
+    """Return where an axis is, counted from 0; EngineError where there is none."""
+    return one_axis(node_of(x), x.ndim, axis)
+
+
 def row(kind: str, x: EagerTensor, **params: Any) -> EagerTensor:
     """Return a row of the table that keeps the shape, () too."""
     return EagerTensor(Eager.op(kind, node_of(x), **params), x.shape)
@@ -365,8 +376,7 @@ def numbers(what: str, given: Any) -> Array:
 
 def follows(given: Any) -> bool:
     """Whether a model is recorded and what is given follows from its columns or parameters."""
-    now = tracking.get()
-    return isinstance(now, Recording) and isinstance(given, EagerTensor) and given._node in now.known  # noqa: SLF001
+    return isinstance(given, EagerTensor) and followed(given._node)  # noqa: SLF001
 
 
 def _places(what: str, given: EagerTensor) -> Node:

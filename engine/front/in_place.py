@@ -26,7 +26,7 @@ from engine.front import indexing
 from engine.front.arguments import held
 from engine.front.rebasing import base_of, kept_apart, pasted, reviewed, succeed
 from engine.front.record import Node, apply, constant, tracking
-from engine.front.recording import Recording, unchanged, unread
+from engine.front.recording import Recording, followed, unchanged, unread
 from engine.front.value import EagerValue
 from engine.ops.shapes import FLOATS
 
@@ -95,9 +95,7 @@ class ChangeableValue(EagerValue):
 
     def _is_unknown_mask(self, key: Any) -> bool:
         """Whether a key is a mask that follows from the columns of the model that is recorded."""
-        now = tracking.get()
-        known = now.known if isinstance(now, Recording) else ()
-        return isinstance(key, EagerValue) and key.dtype.kind != "i" and key._node in known  # noqa: SLF001 - of ours
+        return isinstance(key, EagerValue) and key.dtype.kind != "i" and followed(key._node)  # noqa: SLF001 - of ours
 
     def _masked(self, mask: Any, values: Any) -> Node:
         """Return what the bytes are to hold where a mask of their leading axes is 1, of which
@@ -138,12 +136,10 @@ class ChangeableValue(EagerValue):
 
     def _followed(self, values: Any) -> bool:
         """Whether a gradient flows, or a model is recorded, through this or what it is given."""
-        now = tracking.get()
-        if not now:
+        if not tracking.get():
             return False
         through = (self, values) if isinstance(values, EagerValue) else (self,)
-        known = now.known if isinstance(now, Recording) else ()
-        return any(value.requires_grad or value._node in known for value in through)  # noqa: SLF001 - of ours
+        return any(value.requires_grad or followed(value._node) for value in through)  # noqa: SLF001 - of ours
 
     def _given(self, values: Any, op: str) -> Node:
         """Return a node of values in the dtype of this tensor, of the shape they have."""
@@ -171,16 +167,15 @@ class ChangeableValue(EagerValue):
         """Return what is laid as a value that follows from what was there, with a gradient of
         zero, unless it has a way of its own.
         """
-        now, old = tracking.get(), self._present()
-        known = now.known if isinstance(now, Recording) else ()
-        if laid.needs_grad or laid in known or laid.dtype not in FLOATS:
+        old = self._present()
+        if laid.needs_grad or followed(laid) or laid.dtype not in FLOATS:
             return laid
         never = constant(np.zeros(old.shape, old.array.dtype))
-        return apply("where", (never, old, laid), track=now)
+        return apply("where", (never, old, laid), track=tracking.get())
 
     def _replace(self, op: str, made: Node) -> Self:
         """Put a new value into the own bytes, and its history behind them."""
-        old, now = self._node, tracking.get()
+        old = self._node
         if made.shape != old.shape:
             raise EngineError(f"{op} of {old}: the result has shape {made.shape}, not {self.shape}")
         if made.needs_grad and old.storage.changes.kept:
@@ -188,23 +183,20 @@ class ChangeableValue(EagerValue):
                 f"{op} of state {old}: {made} has a gradient's history, which would grow from run to run; "
                 "compute it under no_grad(), or detach() it"
             )
-        known = now.known if isinstance(now, Recording) else ()
-        followed = made.needs_grad or made in known
-        if followed and old.needs_grad and self.is_leaf:
-            raise EngineError(
-                f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
-            )
-        if followed:
-            unchanged(old, op)
-        if not followed:
+        if not made.needs_grad and not followed(made):
             np.copyto(old.array, made.array)
             self._changed(op)
             self._present()
             self._node.name = old.name
             return self
+        if old.needs_grad and self.is_leaf:
+            raise EngineError(
+                f"{op} of {old}: a leaf that wants a gradient changes only under no_grad() or through detach()"
+            )
+        unchanged(old, op)
         storage = old.storage
         base = base_of(old, op) if storage.viewed else None
-        if not isinstance(now, Recording):
+        if not isinstance(tracking.get(), Recording):
             kept_apart(made, old, op)
         whole = None if base is None else pasted(base, old, made, op)
         np.copyto(old.array, made.array)
@@ -236,10 +228,7 @@ _KEEPING: Final = frozenset({"mul", "maximum", "minimum", "where", "cast", "repe
 def _is_mask(node: Node) -> bool:
     """Whether a value is zeros and ones whatever the batch: comparisons and what follows."""
     if node.kind is None:
-        now = tracking.get()
-        return not (isinstance(now, Recording) and node in now.known) and bool(
-            ((node.array == 0) | (node.array == 1)).all()
-        )
+        return not followed(node) and bool(((node.array == 0) | (node.array == 1)).all())
     return node.kind in _COMPARING or (node.kind in _KEEPING and all(map(_is_mask, node.sources)))
 
 

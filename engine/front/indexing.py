@@ -22,7 +22,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.record import Eager, Node, apply, composed, constant, tracking
-from engine.front.recording import Recording
+from engine.front.recording import followed
 from engine.kernels.binding import Array
 from engine.ops import views
 from engine.ops.row import contiguous
@@ -201,8 +201,7 @@ def _item(item: Any) -> Any:
         return item
     if isinstance(item, (bool, np.bool_)):
         return np.asarray(item)
-    now = tracking.get()
-    if isinstance(now, Recording) and getattr(item, "_node", None) in now.known:
+    if hasattr(item, "_node") and followed(item._node):  # noqa: SLF001 - of ours
         raise EngineError(
             f"[{item._node}] follows from columns or parameters, and what it picks would be the same in every run "  # noqa: SLF001 - of ours
             "of the recorded model; where(mask, x, y) and masked_fill(x, mask, value) keep the shape, gather and "

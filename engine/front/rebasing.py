@@ -28,7 +28,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front.extension import SOURCE, template
 from engine.front.record import Node, apply, constant, itself, tracking
-from engine.front.recording import Recording, unchanged
+from engine.front.recording import followed, unchanged
 from engine.kernels.binding import Array
 
 
@@ -118,12 +118,11 @@ def base_of(seen: Node, op: str) -> Node:
     while node.recipe is not None and node.recipe.result is None and node.sources[0].shared is storage:  # a view
         node = node.sources[0]
     unchanged(node, op)
-    now = tracking.get()
     if node.recipe is None and node.needs_grad:
         raise EngineError(
             f"{op} of {seen}: a view of a leaf that wants a gradient changes only under no_grad() or through detach()"
         )
-    if node.needs_grad or node.recipe is not None or (isinstance(now, Recording) and node in now.known):
+    if node.needs_grad or node.recipe is not None or followed(node):
         if not node.contiguous:
             raise EngineError(f"{op} of {seen}: it is a view of {node}, which does not lie densely")
         storage.seen = node.array

@@ -9,6 +9,8 @@ What this module does not see: graphs (`engine.front.recorded_models` makes them
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
 from itertools import count
 
 from allocsim.errors import EngineError
@@ -16,33 +18,30 @@ from engine.front.record import ArrayLayout, CallRecipe, Node, StorageHistory, t
 from engine.kernels.binding import Array
 
 
+@dataclass(slots=True, eq=False)
 class Recording:
     """What a model's function computes: the values that follow from its columns and parameters."""
 
-    __slots__ = ("drawn", "flowing", "given", "key", "known", "scope", "scopes", "states")
+    given: Mapping[Node, str]
+    """Columns, parameters and states, by name."""
+    key: Node | None = None
+    """What random ops read: i32 [1], drawn anew for each step."""
+    states: frozenset[Node] = frozenset()
+    """Those of what is given that may be written."""
+    drawn: Iterator[int] = field(default_factory=count)
+    """Numbers the random ops that name no seed."""
+    known: set[Node] = field(init=False)
+    flowing: bool = True
+    """Whether gradients flow through what is computed now."""
+    scope: tuple[str, int | None] = ("", None)
+    scopes: dict[Node, tuple[str, int | None]] = field(default_factory=dict)
 
-    def __init__(
-        self, given: Mapping[Node, str], key: Node | None = None, states: frozenset[Node] = frozenset()
-    ) -> None:
-        self.key = key
-        """What random ops read: i32 [1], drawn anew for each step."""
-        self.drawn = count()
-        """Numbers the random ops that name no seed."""
-        self.given = given
-        """Columns, parameters and states, by name."""
-        self.states = states
-        """Those of them that may be written."""
-        self.known = set(given)
-        self.flowing = True
-        """Whether gradients flow through what is computed now."""
-        self.scope: tuple[str, int | None] = ("", None)
-        self.scopes: dict[Node, tuple[str, int | None]] = {}
+    def __post_init__(self) -> None:
+        self.known = set(self.given)
 
     def silent(self) -> "Recording":
         """Return the same recording, through which no gradient flows."""
-        twin = Recording.__new__(Recording)
-        twin.given, twin.known, twin.scope, twin.scopes = self.given, self.known, self.scope, self.scopes
-        twin.key, twin.drawn, twin.states = self.key, self.drawn, self.states
+        twin = copy(self)
         twin.flowing = False
         return twin
 
@@ -74,6 +73,12 @@ class Recording:
         return node
 
 
+def followed(node: Node) -> bool:
+    """Whether a model is recorded and `node` follows from its columns or parameters."""
+    now = tracking.get()
+    return isinstance(now, Recording) and node in now.known
+
+
 def unchanged(node: Node, op: str) -> None:
     """Raise EngineError if a model is recorded and `node` is a column or a parameter of it, whose
     bytes `op` would change.
@@ -91,8 +96,7 @@ def unread(node: Node, what: str) -> None:
 
     `what` is done with its numbers.
     """
-    now = tracking.get()
-    if isinstance(now, Recording) and node in now.known:
+    if followed(node):
         raise EngineError(
             f"{what} of {node} reads its numbers while the model is recorded; they would be the same in every run"
         )
