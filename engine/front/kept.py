@@ -72,9 +72,8 @@ class KeptPrograms(Generic[Lent]):
         with self._lock:
             structure = self._known.get(key)
         if structure is None:
-            made = _Structure(
-                make()
-            )  # outside the lock: planning takes long, and two that plan one structure do no harm
+            # outside the lock: planning takes long, and two that plan one structure do no harm
+            made = _Structure(make())
             with self._lock:
                 structure = self._known.setdefault(key, made)
                 self._trim()

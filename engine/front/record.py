@@ -20,6 +20,7 @@ What this module does not see: tensors people hold, gradients, plans.
 
 from collections.abc import Callable, Mapping
 from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
 from itertools import count
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -29,7 +30,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from allocsim.model.layout import contiguous_strides
 from engine.kernels import KERNELS
-from engine.kernels.binding import Array, Bind, Kernel, strided
+from engine.kernels.binding import Array, Bind, strided
 from engine.kernels.moving import window
 from engine.ops import OPS, REQUIRED, ResultLayout, Rule
 from engine.runtime.plan_memory import NUMPY_DTYPES
@@ -61,18 +62,17 @@ tracking: Final[ContextVar[bool | Keeper]] = ContextVar("tracking", default=True
 """Whether what is computed now keeps its history, for gradients alone (True) or by a keeper."""
 
 
+@dataclass(slots=True, eq=False)
 class ArrayLayout:
     """Where the elements of an array lie: one object a dtype, shape and strides."""
 
-    __slots__ = ("dense", "dtype", "name", "shape", "strides")
-
-    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], *, dense: bool) -> None:
-        self.dtype = dtype
-        self.name = DTYPES[dtype]
-        self.shape = shape
-        self.strides = strides
-        """Bytes."""
-        self.dense = dense
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Bytes."""
+    name: str
+    """Of the dtype, as the engine has it."""
+    dense: bool
 
     @classmethod
     def of(cls, array: Array) -> "ArrayLayout":
@@ -81,90 +81,75 @@ class ArrayLayout:
         key = (array.dtype, array.shape, strides)
         laid = _laid.get(key)
         if laid is None:
-            laid = _laid.setdefault(key, cls(*key, dense=array.flags.c_contiguous))  # one, whichever thread is first
+            made = cls(*key, DTYPES[array.dtype], array.flags.c_contiguous)
+            laid = _laid.setdefault(key, made)  # one, whichever thread is first
         return laid
 
 
 _laid: Final[dict[Any, ArrayLayout]] = {}
 
-
 _sharing: Final = Lock()
 
 
+@dataclass(slots=True, eq=False)
 class ByteChanges:
     """The changes in place of some bytes, whoever made them."""
 
-    __slots__ = ("by", "kept", "version")
-
-    def __init__(self) -> None:
-        self.kept = False
-        """Whether they are those of a state (`engine.front.states`), which holds no history."""
-        self.version = 0
-        """How many so far."""
-        self.by = ""
-        """The last of them."""
+    kept: bool = False
+    """Whether they are those of a state (`engine.front.states`), which holds no history."""
+    version: int = 0
+    """How many so far."""
+    by: str = ""
+    """The last of them."""
 
 
+@dataclass(slots=True, eq=False)
 class StorageHistory:
     """The history of some bytes, as one tensor and its views see it; detached twins have their own.
 
     Made when they are first shared or changed, since most never are.
     """
 
-    __slots__ = ("base", "changes", "rebased", "seen", "viewed", "wanted_grad", "whole")
-
-    def __init__(self, base: int, changes: ByteChanges | None = None, *, wanted_grad: bool = False) -> None:
-        self.base = base
-        """Serial of the node that views are taken of, the present one."""
-        self.changes = changes or ByteChanges()
-        """Shared with twins."""
-        self.rebased = 0
-        """The changes that gradients flow through: what was made before has another history now."""
-        self.viewed = False
-        """Whether views were taken."""
-        self.wanted_grad = wanted_grad
-        """Whether gradients flowed through the value that was first shared."""
-        self.whole: Node | None = None
-        """The value of all the bytes since a view was changed, or was there when they were, with a
-        gradient; of its own memory (`engine.front.rebasing`)."""
-        self.seen: Array | None = None
-        """The bytes that `whole` is the value of, dense."""
+    base: int
+    """Serial of the node that views are taken of, the present one."""
+    changes: ByteChanges = field(default_factory=ByteChanges)
+    """Shared with twins."""
+    rebased: int = 0
+    """The changes that gradients flow through: what was made before has another history now."""
+    viewed: bool = False
+    """Whether views were taken."""
+    wanted_grad: bool = False
+    """Whether gradients flowed through the value that was first shared."""
+    whole: "Node | None" = None
+    """The value of all the bytes since a view was changed, or was there when they were, with a
+    gradient; of its own memory (`engine.front.rebasing`)."""
+    seen: Array | None = None
+    """The bytes that `whole` is the value of, dense."""
 
 
+@dataclass(slots=True, eq=False)
 class CallRecipe:
     """What all calls that are alike share."""
 
-    __slots__ = (
-        "bind",
-        "constants",
-        "derivatives",
-        "flows",
-        "function",
-        "kernel",
-        "kind",
-        "params",
-        "result",
-        "rule",
-        "sources",
-    )
+    kind: str
+    params: dict[str, Any]
+    sources: tuple[ArrayLayout, ...]
+    result: ArrayLayout | None
+    """None for views: it follows from the array seen."""
+    rule: Rule
+    bind: Bind | None
+    flows: tuple[bool, ...]
+    """Whether a gradient can flow through each argument."""
+    function: Callable[..., object] | None = None
+    """What a call does with operands, constants and result, where `bind` comes to just that."""
+    constants: tuple[Any, ...] = ()
+    derivatives: dict[Any, Any] = field(default_factory=dict)
+    """What `engine.front.extension` made of the rule, for as long as the recipe is known."""
 
-    def __init__(
-        self, kind: str, params: dict[str, Any], sources: tuple[ArrayLayout, ...], result: ArrayLayout | None
-    ) -> None:
-        self.kind = kind
-        self.rule, self.kernel, self.flows = _row(kind)
-        self.bind: Bind | None = self.kernel.bind if self.kernel is not None else None
-        self.params = params
-        self.sources = sources
-        self.result = result
-        """None for views: it follows from the array seen."""
-        self.function: Callable[..., object] | None = None
-        """What a call does with operands, constants and result, where `bind` comes to just that."""
-        self.constants: tuple[Any, ...] = ()
-        self.derivatives: dict[Any, Any] = {}
-        """What `engine.front.extension` made of the rule, for as long as the recipe is known."""
-        if self.bind is not None and result is not None:
-            self._read(self.bind, result)
+    def __post_init__(self) -> None:
+        """Look at what `bind` hands to a kernel."""
+        if self.bind is not None and self.result is not None:
+            self._read(self.bind, self.result)
 
     def _read(self, bind: Bind, result: ArrayLayout) -> None:
         arrays = [np.empty(laid.shape, laid.dtype) for laid in (*self.sources, result)]
@@ -192,19 +177,9 @@ class Node:
     """One value, immutable as far as gradients are concerned; compared by identity."""
 
     __slots__ = (
-        "array",
-        "hooks",
-        "laid",
-        "leaf_of",
-        "name",
-        "needs_grad",
-        "rebased",
-        "recipe",
-        "serial",
-        "shared",
-        "sources",
-        "version",
-    )
+        "array", "hooks", "laid", "leaf_of", "name", "needs_grad", "rebased",
+        "recipe", "serial", "shared", "sources", "version",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made once for every number typed; keywords cost
         self,
@@ -308,9 +283,9 @@ _VIEWS: Final[Mapping[str, Callable[[Array, ResultLayout, Mapping[str, Any]], Ar
 """View op -> the same view by numpy."""
 
 
-def _row(kind: str) -> tuple[Rule, Kernel | None, tuple[bool, ...]]:
-    """Return (rule, default kernel, whether a gradient can flow through each argument) of an op, as
-    the tables are now.
+def _row(kind: str) -> tuple[Rule, Bind | None, tuple[bool, ...]]:
+    """Return (rule, `bind` of the default kernel, whether a gradient can flow through each
+    argument) of an op, as the tables are now.
 
     EngineError for one that the front cannot compute: it has no kernel, writes over an operand, or
     is a view numpy is not told how to take.
@@ -325,8 +300,8 @@ def _row(kind: str) -> tuple[Rule, Kernel | None, tuple[bool, ...]]:
             else "has no kernel"
         )
         raise EngineError(f"{kind} {why}; the front cannot compute it")
-    kernel = None if rule.view or kernels is None else next(iter(kernels.values()))
-    return rule, kernel, tuple(argument not in rule.constant for argument in rule.arguments)
+    bind = None if rule.view or kernels is None else next(iter(kernels.values())).bind
+    return rule, bind, tuple(argument not in rule.constant for argument in rule.arguments)
 
 
 KNOWN: Final = 4096
@@ -415,13 +390,13 @@ def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None
 
 
 def _learn(key: Any, kind: str, sources: tuple[Node, ...], params: dict[str, Any]) -> tuple[CallRecipe, ResultLayout]:
-    rule, kernel, _ = _row(kind)
+    rule, bind, flows = _row(kind)
     try:
         layout = rule.shape(cast("Sources", sources), params)
     except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters no rule is made for, say "a"
         raise EngineError(f"{kind}({', '.join(map(str, sources))}): {error}") from None
-    result = None if kernel is None else ArrayLayout.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
-    recipe = CallRecipe(kind, params, tuple(source.laid for source in sources), result)
+    result = None if bind is None else ArrayLayout.of(np.empty(layout.shape, NUMPY_DTYPES[layout.dtype]))
+    recipe = CallRecipe(kind, params, tuple(source.laid for source in sources), result, rule, bind, flows)
     if len(_recipes) >= KNOWN:
         _recipes.clear()
     _recipes[key] = recipe, layout
@@ -441,12 +416,13 @@ class Eager:
     """
 
     @staticmethod
-    def op(kind: str, *sources: Node, **params: Any) -> Node:
+    def op(kind: str, *sources: Node, name: str = "", **params: Any) -> Node:
         """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them
-        in.
+        in; names are the graph's.
 
         Raises EngineError if one is missing.
         """
+        del name
         filled = {**OPS[kind].params, **{name: _fixed(value) for name, value in params.items()}}
         if missing := [name for name, value in filled.items() if value is REQUIRED]:
             raise EngineError(f"{kind}({', '.join(map(str, sources))}): parameter {', '.join(missing)} is missing")
@@ -472,9 +448,9 @@ def composed(function: Callable[..., Any], *arguments: Any, **params: Any) -> An
     return function(*arguments, **params)
 
 
-def constant(array: Array, shared: StorageHistory | None = None) -> Node:
+def constant(array: Array) -> Node:
     """Return a leaf without a gradient over an array of at least one dimension."""
-    return Node(array, ArrayLayout.of(array), shared)
+    return Node(array, ArrayLayout.of(array))
 
 
 def itself(node: Node, *, track: bool | Keeper | None = None) -> Node:

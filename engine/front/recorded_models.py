@@ -105,7 +105,12 @@ def model(
             raise EngineError(f"{named} is a module and has its own states; none are given")
         parameters, states = function.parameters(), function.states()
         columns = _names(named, list(signature(function.forward).parameters.values()))
-        forward = _using(function)
+        net = function
+
+        def forward(p: Mapping[str, EagerTensor], **given: EagerTensor) -> EagerTensor:
+            made: EagerTensor = net.using(p)(**given)
+            return made
+
     else:
         forward, columns = function, _columns(named, function)
     if parameters is None:
@@ -177,7 +182,7 @@ class _Recordings:
         return self.seen[key]
 
     def _made(self, key: tuple[tuple[str, tuple[int, ...]], ...]) -> _Recorded:
-        blank = {column: np.zeros(shape, _dtype(column, self.dtypes)) for column, shape in key}
+        blank = {column: np.zeros(shape, dtype_of(self.dtypes.get(column, np.float32))) for column, shape in key}
         with evaluation(self.used):
             return _recorded(self, blank)
 
@@ -196,16 +201,6 @@ def _check_repeats(named: str, first: _Recorded, second: _Recorded) -> None:
             f"{named} was recorded twice, and the second time it has {what}: what it draws outside of the program "
             "would be the same in every step; fn.dropout, fn.uniform and fn.normal draw within it"
         )
-
-
-def _using(net: Module) -> Forward:
-    """Return a module as a function of its parameters and of columns."""
-
-    def forward(p: Mapping[str, EagerTensor], **given: EagerTensor) -> EagerTensor:
-        made: EagerTensor = net.using(p)(**given)
-        return made
-
-    return forward
 
 
 def _columns(named: str, function: Forward) -> tuple[str, ...]:
@@ -228,10 +223,6 @@ def _array(what: str, value: Any) -> Array:
     if array.dtype.kind != "f" or array.dtype not in DTYPES:
         raise EngineError(f"{what} is {array.dtype}; floating numbers are needed")
     return array if array.ndim else array.reshape(1)
-
-
-def _dtype(column: str, kinds: Mapping[str, Any]) -> np.dtype[Any]:
-    return dtype_of(kinds.get(column, np.float32))
 
 
 def _recorded(asked: _Recordings, blank: Mapping[str, Array]) -> _Recorded:

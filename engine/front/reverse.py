@@ -26,11 +26,10 @@ import numpy as np
 from allocsim.collector import paused
 from allocsim.errors import EngineError
 from allocsim.model import UNPLACED, Plan
-from engine.front.eager import changed
 from engine.front.extension import Extension, extend
 from engine.front.kept import KeptPrograms
 from engine.front.record import Node, constant, history, tracking
-from engine.front.stepwise import anomalies, recorded_gradients
+from engine.front.stepwise import anomalies, changed, recorded_gradients
 from engine.kernels.binding import Array, Call
 from engine.runtime.entrance import planned
 from engine.runtime.plan_memory import NUMPY_DTYPES, arena_sizes, block, check_placed

@@ -2,7 +2,8 @@
 
 It takes the same templates in the same order as the planned pass (`engine.front.reverse`), to the
 same bits, and is what runs where somebody looks in between: gradients that are differentiated
-again, hooks on results, and `detect_anomaly`.
+again, hooks on results, and `detect_anomaly`. Each op is applied at once and keeps its history,
+which costs the front's time for each op and as much memory as there are gradients.
 
 What this module does not see: plans, tensors people hold.
 """
@@ -15,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.eager import contributions, summed
-from engine.front.record import Node, history
+from engine.front.extension import GRAD, NODE, SOURCE, template
+from engine.front.record import Node, apply, composed, history, tracking
+from engine.ops.pullback import summed
 
 anomalies: Final[ContextVar[bool]] = ContextVar("anomalies", default=False)
 """Whether backward passes look for the op that makes the first NaN or infinity."""
@@ -61,11 +63,46 @@ def all_gradients(end: Node, seed: Node) -> dict[Node, Node]:
             continue
         if node.hooks:
             found[node] = hooked(node, found[node])
-        for source, more in contributions(node, found[node]):
+        for source, more in _contributions(node, found[node]):
             if looking:
                 _check_gradient(node, source, found[node], more)
-            found[source] = more if source not in found else summed(found[source], more)
+            found[source] = more if source not in found else composed(summed, found[source], more)
     return found
+
+
+def _contributions(node: Node, grad: Node) -> Iterator[tuple[Node, Node]]:
+    """Yield (source, what is added to its gradient) for each source that needs a gradient.
+
+    The order is that of the arguments of `node`.
+
+    Raises EngineError if a rule is missing, or needs a value that was changed in place since.
+    """
+    recipe = node.recipe
+    assert recipe is not None
+    needed = tuple(k for k, source in enumerate(node.sources) if source.needs_grad and recipe.flows[k])
+    made: list[Node] = []
+
+    def resolved(reference: int) -> Node:
+        if reference >= 0 or reference == GRAD:
+            return grad if reference == GRAD else made[reference]
+        value = node if reference == NODE else node.sources[SOURCE - reference]
+        if value.stale:
+            raise EngineError(changed(recipe.kind, value))
+        return value
+
+    for part in template(recipe, needed, (grad.dtype, grad.shape, grad.strides)):
+        for step in part.steps:
+            operands = tuple(resolved(reference) for reference in step.operands)
+            made.append(apply(step.action.kind, operands, dict(step.action.params), track=tracking.get()))
+        yield node.sources[part.argument], resolved(part.contribution)
+
+
+def changed(op: str, node: Node) -> str:
+    """Return the message for a value that a derivative needs and that is gone."""
+    return (
+        f"the derivative of {op} needs {node} as it was at version {node.version}; "
+        f"{node.storage.changes.by} changed it in place (version {node.storage.changes.version} now)"
+    )
 
 
 def hooked(node: Node, gradient: Node) -> Node:

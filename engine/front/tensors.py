@@ -112,9 +112,8 @@ class EagerTensor(ChangeableValue):
             for leaf, made_of in recorded_gradients(node, start):
                 owner: EagerTensor = leaf.leaf_of
                 found = made_of if leaf.recipe is not None or not leaf.hooks else hooked(leaf, made_of)
-                own = apply(
-                    "cont", (found,), {"shape": None}, track=tracking.get()
-                )  # leaves may have been handed one node
+                # leaves may have been handed one node
+                own = apply("cont", (found,), {"shape": None}, track=tracking.get())
                 more = EagerTensor(own, owner.shape)
                 with _accumulating:
                     owner.grad = more if owner.grad is None else owner.grad + more
@@ -366,10 +365,7 @@ class EagerTensor(ChangeableValue):
         order = (*(a for a in range(self.ndim) if a != place), place)
         back = (*range(place), last, *range(place, last))
         found = _unary(kind, self.transpose(*order), **OPS[kind].params)._node  # noqa: SLF001 - of this class
-        for op, params in (
-            ("permute", {"axes": back}),
-            ("cont", {"shape": None}),
-        ):  # not a view: it has bytes of its own
+        for op, params in (("permute", {"axes": back}), ("cont", {"shape": None})):  # with bytes of its own
             found = apply(op, (found,), params, track=tracking.get())
         return EagerTensor(found, self.shape)
 
