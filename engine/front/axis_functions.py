@@ -14,20 +14,15 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.arguments import one_axis, several_axes
+from engine.front.arguments import several_axes
 from engine.front.broadcasting import meet
-from engine.front.core_functions import concat, gather, node_of, op, pad, split, straight_through, where
+from engine.front.core_functions import concat, gather, node_of, op, pad, place_of, split, straight_through, where
 from engine.front.elementwise_functions import isinf, root
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand
 from engine.ops.shapes import counts, real, whole
 
 Axes = int | Sequence[int] | None
-
-
-def _place(x: EagerTensor, axis: int) -> int:
-    """Return where an axis is, counted from 0; EngineError where there is none."""
-    return one_axis(node_of(x), x.ndim, axis)
 
 
 def _places(x: EagerTensor, axes: Axes) -> tuple[int, ...]:
@@ -149,7 +144,7 @@ def prod(x: EagerTensor, axis: int | None = None, *, keepdims: bool = False) -> 
 
     Halves are multiplied, log2(n) times, so rounding differs from a product from left to right.
     """
-    x, place = (x.reshape(-1), 0) if axis is None else (x, _place(x, axis))
+    x, place = (x.reshape(-1), 0) if axis is None else (x, place_of(x, axis))
     y = _swapped(x, place)
     if not y.shape[-1]:
         y = pad(y, [0] * y.ndim, [0] * (y.ndim - 1) + [1], 1.0)
@@ -175,13 +170,13 @@ def _scanned(x: EagerTensor, place: int, *, times: bool) -> EagerTensor:
 @in_float32
 def cumsum(x: EagerTensor, axis: int) -> EagerTensor:
     """Return the sums up to each element along an axis."""
-    return _scanned(x, _place(x, axis), times=False)
+    return _scanned(x, place_of(x, axis), times=False)
 
 
 @in_float32
 def cumprod(x: EagerTensor, axis: int) -> EagerTensor:
     """Return the products up to each element along an axis."""
-    return _scanned(x, _place(x, axis), times=True)
+    return _scanned(x, place_of(x, axis), times=True)
 
 
 def any(x: EagerTensor, axis: Axes = None, *, keepdims: bool = False) -> EagerTensor:  # noqa: A001 - as it is called
@@ -212,7 +207,7 @@ def argmin(x: EagerTensor, axis: int | None = None) -> EagerTensor:
 
 def argsort(x: EagerTensor, axis: int = -1, *, descending: bool = False) -> EagerTensor:
     """Return the places of elements in order along an axis; of equals the first is first; int32."""
-    place = _place(x, axis)
+    place = place_of(x, axis)
     return op("argsort", -x if descending else x, axis=place)
 
 
@@ -224,7 +219,7 @@ def sort(x: EagerTensor, axis: int = -1, *, descending: bool = False) -> tuple[E
 
 def topk(x: EagerTensor, k: int, axis: int = -1, *, largest: bool = True) -> tuple[EagerTensor, EagerTensor]:
     """Return the k largest (or smallest) along an axis in order, and where they lay."""
-    place, k = _place(x, axis), whole("topk", k)
+    place, k = place_of(x, axis), whole("topk", k)
     if not 0 <= k <= x.shape[place]:
         raise EngineError(f"topk: {k} of {x.shape[place]} elements along axis {axis}")
     key = (slice(None),) * place + (slice(k),)
@@ -252,7 +247,7 @@ def flatten(x: EagerTensor, first: int = 0, last: int = -1) -> EagerTensor:
     """Return x with the axes from first to last as one."""
     if not x.ndim:
         return x.reshape(1)
-    low, high = _place(x, first), _place(x, last)
+    low, high = place_of(x, first), place_of(x, last)
     if low > high:
         raise EngineError(f"flatten: axis {first} is behind axis {last}")
     return x.reshape(*x.shape[:low], product(x.shape[low : high + 1]), *x.shape[high + 1 :])
@@ -260,7 +255,7 @@ def flatten(x: EagerTensor, first: int = 0, last: int = -1) -> EagerTensor:
 
 def chunk(x: EagerTensor, count: int, axis: int = 0) -> tuple[EagerTensor, ...]:
     """Return views of ceil(n / count) elements each along an axis, the last of what is left."""
-    place, count = _place(x, axis), whole("chunk", count)
+    place, count = place_of(x, axis), whole("chunk", count)
     if count < 1:
         raise EngineError(f"chunk: into {count} parts; at least 1")
     length, size = x.shape[place], -(-x.shape[place] // count)
@@ -270,7 +265,7 @@ def chunk(x: EagerTensor, count: int, axis: int = 0) -> tuple[EagerTensor, ...]:
 
 def unbind(x: EagerTensor, axis: int = 0) -> tuple[EagerTensor, ...]:
     """Return the slices along an axis, that axis gone."""
-    place = _place(x, axis)
+    place = place_of(x, axis)
     return tuple(_without(part, (place,)) for part in split(x, [1] * x.shape[place], place))
 
 
@@ -282,7 +277,7 @@ def flip(x: EagerTensor, axes: int | Sequence[int]) -> EagerTensor:
 
 def roll(x: EagerTensor, shift: int, axis: int) -> EagerTensor:
     """Return x with elements moved on along an axis, the last ones to the front."""
-    place, shift = _place(x, axis), whole("roll", shift)
+    place, shift = place_of(x, axis), whole("roll", shift)
     by = shift % x.shape[place] if x.shape[place] else 0
     if not by:
         return x
@@ -303,7 +298,7 @@ def tile(x: EagerTensor, times: int | Sequence[int]) -> EagerTensor:
 
 def index_select(x: EagerTensor, axis: int, ids: Any) -> EagerTensor:
     """Return the slices of x that numbers name along an axis."""
-    place = _place(x, axis)
+    place = place_of(x, axis)
     order = [place, *(a for a in range(x.ndim) if a != place)]
     back = sorted(range(x.ndim), key=lambda a: order[a])
     return x.transpose(*order)[np.asarray(ids)].transpose(*back)

@@ -8,14 +8,14 @@ What this module does not see: nodes' history, plans, kernels.
 """
 
 from collections.abc import Callable
-from math import log, pi
+from math import inf, log, pi
 from typing import Any
 
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.arguments import largest, one_axis
-from engine.front.core_functions import maximum, minimum, node_of, row, split, where
+from engine.front.arguments import largest
+from engine.front.core_functions import maximum, minimum, place_of, row, split, where
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor, within
 from engine.ops.shapes import real
@@ -24,7 +24,10 @@ SELU = 1.0507009873554805, 1.6732632423543772
 """Scale and alpha (Klambauer et al. 2017, "Self-Normalizing Neural Networks")."""
 
 
-def _of(kind: str, words: str) -> Callable[[EagerTensor], EagerTensor]:
+Unary = Callable[[EagerTensor], EagerTensor]
+
+
+def _of(kind: str, words: str) -> Unary:
     """Return the function that is one row of the table, for tensors of any shape."""
 
     def function(x: EagerTensor) -> EagerTensor:
@@ -44,16 +47,28 @@ erf = _of("erf", "the error function")
 square = _of("sqr", "x * x")
 
 
-def _by(name: str, words: str, function: Callable[[EagerTensor], EagerTensor]) -> Callable[[EagerTensor], EagerTensor]:
-    """Return a function that is one expression, of tensors of any shape."""
+def _plainly(name: str, words: str, function: Unary) -> Unary:
+    """Return a function that is one expression, of tensors of any shape, each op of it rounded."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Return {words}."
+    function.__annotations__ = {"x": EagerTensor, "return": EagerTensor}
+    return function
 
-    def computed(x: EagerTensor) -> EagerTensor:
-        return function(x)
 
-    computed.__name__ = computed.__qualname__ = name
-    computed.__doc__ = f"Return {words}."
-    return in_float32(computed)
+def _by(name: str, words: str, function: Unary) -> Unary:
+    """Return the same, rounded once (`engine.front.rounding_once`)."""
+    return in_float32(_plainly(name, words, function))
 
+
+ceil = _plainly("ceil", "the next whole number above; its derivative is 0", lambda x: -floor(-x))
+trunc = _plainly("trunc", "the next whole number towards 0; its derivative is 0", lambda x: sign(x) * floor(x.abs()))
+logical_not = _plainly("logical_not", "1 where x is 0, else 0", lambda x: ~x)
+isnan = _plainly("isnan", "1 where x is NaN, else 0", lambda x: x != x)  # noqa: PLR0124 - just NaN differs from itself
+isinf = _plainly("isinf", "1 where x is infinite, else 0", lambda x: x.abs() == inf)
+isfinite = _plainly("isfinite", "1 where x is neither infinite nor NaN, else 0", lambda x: x.abs() < inf)
+clone = _plainly("clone", "a copy with the history of x", lambda x: row("cont", x))
+zeros_like = _plainly("zeros_like", "zeros of the shape and dtype of x", lambda x: _filled(x, np.zeros))
+ones_like = _plainly("ones_like", "ones of the shape and dtype of x", lambda x: _filled(x, np.ones))
 
 log2 = _by("log2", "the logarithm to base 2", lambda x: x.log() * (1 / log(2)))
 log10 = _by("log10", "the logarithm to base 10", lambda x: x.log() * (1 / log(10)))
@@ -75,14 +90,8 @@ mish = _by("mish", "x * tanh(softplus(x))", lambda x: x * x.softplus().tanh())
 tanhshrink = _by("tanhshrink", "x - tanh(x)", lambda x: x - x.tanh())
 
 
-def ceil(x: EagerTensor) -> EagerTensor:
-    """Return the next whole number above; its derivative is 0."""
-    return -floor(-x)
-
-
-def trunc(x: EagerTensor) -> EagerTensor:
-    """Return the next whole number towards 0; its derivative is 0."""
-    return sign(x) * floor(x.abs())
+def _filled(x: EagerTensor, made: Callable[..., Any]) -> EagerTensor:
+    return tensor(made(x.shape, x.dtype), dtype=x.dtype)
 
 
 @in_float32
@@ -140,11 +149,6 @@ def fmod(a: Any, b: Any) -> EagerTensor:
     return where(isinf(b), a + a * 0.0, a - trunc(a / b) * b)
 
 
-def logical_not(x: EagerTensor) -> EagerTensor:
-    """Return 1 where x is 0, else 0."""
-    return ~x
-
-
 def logical_and(a: EagerTensor, b: Any) -> EagerTensor:
     """Return 1 where neither is 0, else 0."""
     found: EagerTensor = a & b
@@ -162,29 +166,14 @@ def logical_xor(a: EagerTensor, b: Any) -> EagerTensor:
     return (a != 0.0) != (operand(b, a) != 0.0)
 
 
-def isnan(x: EagerTensor) -> EagerTensor:
-    """Return 1 where x is NaN, else 0."""
-    return x != x  # noqa: PLR0124 - just NaN differs from itself
-
-
-def isinf(x: EagerTensor) -> EagerTensor:
-    """Return 1 where x is infinite, else 0."""
-    return x.abs() == float("inf")
-
-
-def isfinite(x: EagerTensor) -> EagerTensor:
-    """Return 1 where x is neither infinite nor NaN, else 0."""
-    return x.abs() < float("inf")
-
-
 def nan_to_num(
     x: EagerTensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> EagerTensor:
     """Return x with other numbers in place of NaN and infinities, by default 0 and the largest."""
     most = largest(x.dtype)
     x = where(isnan(x), nan, x)
-    x = where(x == float("inf"), most if posinf is None else posinf, x)
-    return where(x == float("-inf"), -most if neginf is None else neginf, x)
+    x = where(x == inf, most if posinf is None else posinf, x)
+    return where(x == -inf, -most if neginf is None else neginf, x)
 
 
 def masked_fill(x: EagerTensor, mask: Any, value: float) -> EagerTensor:
@@ -232,11 +221,7 @@ def celu(x: EagerTensor, alpha: float = 1.0) -> EagerTensor:
     return where(x > 0.0, x, expm1(minimum(x, 0.0) * (1 / alpha)) * alpha)
 
 
-@in_float32
-def selu(x: EagerTensor) -> EagerTensor:
-    """Return elu with alpha and scale of self-normalizing networks."""
-    scale, alpha = SELU
-    return elu(x, alpha) * scale
+selu = _by("selu", "elu with alpha and scale of self-normalizing networks", lambda x: elu(x, SELU[1]) * SELU[0])
 
 
 @in_float32
@@ -258,26 +243,11 @@ def threshold(x: EagerTensor, least: float, value: float) -> EagerTensor:
 @in_float32
 def glu(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return the first half along an axis, times the sigmoid of the second."""
-    place = one_axis(node_of(x), x.ndim, axis)
+    place = place_of(x, axis)
     if x.shape[place] % 2:
         raise EngineError(f"glu: axis {axis} has {x.shape[place]} elements, which have no halves")
     half, gate = split(x, 2, place)
     return half * gate.sigmoid()
-
-
-def clone(x: EagerTensor) -> EagerTensor:
-    """Return a copy with the history of x."""
-    return row("cont", x)
-
-
-def zeros_like(x: EagerTensor) -> EagerTensor:
-    """Return zeros of the shape and dtype of x."""
-    return tensor(np.zeros(x.shape, x.dtype), dtype=x.dtype)
-
-
-def ones_like(x: EagerTensor) -> EagerTensor:
-    """Return ones of the shape and dtype of x."""
-    return tensor(np.ones(x.shape, x.dtype), dtype=x.dtype)
 
 
 __all__ = [

@@ -15,7 +15,7 @@ import numpy as np
 from allocsim.errors import EngineError
 from engine.front import core_functions
 from engine.front.axis_functions import cosine_similarity, logsumexp
-from engine.front.core_functions import concat, embedding, gather, maximum, one_hot, pad, stack, where
+from engine.front.core_functions import aimed, concat, embedding, gather, maximum, one_hot, pad, stack, where
 from engine.front.elementwise_functions import log_sigmoid
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, operand, tensor, within
@@ -35,23 +35,16 @@ def _reduced(loss: EagerTensor, reduction: str, count: Any = None) -> EagerTenso
     return loss.mean() if count is None else loss.sum() / count
 
 
-def _apart(what: str, prediction: EagerTensor, target: Any) -> EagerTensor:
-    goal = operand(target, prediction)
-    if goal.shape != prediction.shape:
-        raise EngineError(f"{what}: the prediction has shape {prediction.shape}, the target {goal.shape}")
-    return prediction - goal
-
-
 @in_float32
 def l1_loss(prediction: EagerTensor, target: Any, *, reduction: str = "mean") -> EagerTensor:
     """Return |prediction - target|."""
-    return _reduced(_apart("l1_loss", prediction, target).abs(), reduction)
+    return _reduced((prediction - aimed("l1_loss", prediction, target)).abs(), reduction)
 
 
 @in_float32
 def huber_loss(prediction: EagerTensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> EagerTensor:
     """Return d^2 / 2 where |d| is at most `delta`, delta (|d| - delta / 2) beyond (Huber 1964)."""
-    apart, delta = _apart("huber_loss", prediction, target), real("huber_loss", delta)
+    apart, delta = prediction - aimed("huber_loss", prediction, target), real("huber_loss", delta)
     if delta <= 0:
         raise EngineError(f"huber_loss: a distance of {delta} from which on the loss is straight; above 0")
     near = apart.clamp(-delta, delta)
@@ -173,7 +166,7 @@ def gaussian_nll_loss(
     """Return (log v + (x - target)^2 / v) / 2, v the variance and eps at least: of each element, of
     each row (without the last axis, or 1 long there), or of all.
     """
-    apart, spread = _apart("gaussian_nll_loss", x, target), operand(variance, x).clamp(real("eps", eps))
+    apart, spread = x - aimed("gaussian_nll_loss", x, target), operand(variance, x).clamp(real("eps", eps))
     if x.ndim and spread.shape == x.shape[:-1]:
         spread = spread.reshape(*spread.shape, 1)
     if spread.shape not in {(), x.shape, (*x.shape[:-1], 1)}:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from allocsim.errors import EngineError
-from engine.front.arguments import one_axis
 from engine.front.axis_functions import index_select, sort
-from engine.front.core_functions import concat, gather, node_of, pad, row, scatter, split, where
+from engine.front.core_functions import concat, gather, node_of, pad, place_of, row, scatter, split, where
 from engine.front.elementwise_functions import clone, isnan
 from engine.front.rounding_once import in_float32
 from engine.front.tensors import EagerTensor, tensor
@@ -61,22 +60,22 @@ def expand(x: EagerTensor, *shape: int) -> EagerTensor:
 def repeat_interleave(x: EagerTensor, count: int, axis: int | None = None) -> EagerTensor:
     """Return each element along an axis `count` times in turn; of all elements without one."""
     flat, place = (x.reshape(-1), 0) if axis is None else (x, axis)
-    place, times = _axis(flat, place), whole("repeat_interleave", count)
+    place, times = place_of(flat, place), whole("repeat_interleave", count)
     return index_select(flat, place, _numbers("repeat_interleave", np.repeat, np.arange(flat.shape[place]), times))
 
 
 def swapaxes(x: EagerTensor, one: int, other: int) -> EagerTensor:
     """Return a view with two axes exchanged."""
-    order, a, b = list(range(x.ndim)), _axis(x, one), _axis(x, other)
+    order, a, b = list(range(x.ndim)), place_of(x, one), place_of(x, other)
     order[a], order[b] = b, a
     return x.transpose(*order)
 
 
 def movedim(x: EagerTensor, source: int, place: int) -> EagerTensor:
     """Return a view with one axis at another place, the others in their order."""
-    moved = _axis(x, source)
+    moved = place_of(x, source)
     order = [axis for axis in range(x.ndim) if axis != moved]
-    order.insert(_axis(x, place), moved)
+    order.insert(place_of(x, place), moved)
     return x.transpose(*order)
 
 
@@ -123,7 +122,7 @@ def put_along_dim(x: EagerTensor, ids: Any, values: Any, axis: int = -1) -> Eage
 
     Values are a number, or shaped like ids, which are at most as long as x along each other axis.
     """
-    places, place = np.asarray(ids), _axis(x, axis)
+    places, place = np.asarray(ids), place_of(x, axis)
     if places.dtype.kind not in "iu" or places.ndim != x.ndim:
         raise EngineError(f"put_along_dim: ids of {places.dtype}{list(places.shape)} for a tensor of shape {x.shape}")
     key = [*np.ogrid[tuple(slice(n) for n in places.shape)]]
@@ -137,7 +136,7 @@ def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eag
     """Return x with each element of values added at its index along an axis; ids and values have
     one shape, at most as long as x along each other axis.
     """
-    place = _axis(x, axis)
+    place = place_of(x, axis)
     added = scatter(values, ids, x.shape[place], place)
     left = [n - m for n, m in zip(x.shape, added.shape, strict=False)]
     if added.ndim != x.ndim or min(left) < 0:
@@ -147,7 +146,7 @@ def scatter_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eag
 
 def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> EagerTensor:
     """Return x with the rows of values along an axis added to those that ids [n] name."""
-    place = _axis(x, axis)
+    place = place_of(x, axis)
     form = [-1 if each == place else 1 for each in range(x.ndim)]
     node_of(values)
     places = _numbers("index_add", np.broadcast_to, np.reshape(ids, form), values.shape)
@@ -157,7 +156,7 @@ def index_add(x: EagerTensor, axis: int, ids: Any, values: EagerTensor) -> Eager
 @in_float32
 def diff(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return each element less the one before it along an axis."""
-    before = (slice(None),) * _axis(x, axis)
+    before = (slice(None),) * place_of(x, axis)
     made: EagerTensor = x[(*before, slice(1, None))] - x[(*before, slice(None, -1))]
     return made
 
@@ -169,7 +168,7 @@ def softmin(x: EagerTensor, axis: int = -1) -> EagerTensor:
 
 def median(x: EagerTensor, axis: int = -1) -> EagerTensor:
     """Return the lower middle element along an axis, or NaN where one is; it gets the gradient."""
-    place = _axis(x, axis)
+    place = place_of(x, axis)
     return _ordered(x, place, (x.shape[place] - 1) // 2)
 
 
@@ -180,7 +179,7 @@ def quantile(x: EagerTensor, share: float, axis: int = -1) -> EagerTensor:
     """
     if not 0 <= real("quantile", share) <= 1:
         raise EngineError(f"quantile: {share} is no share from 0 to 1")
-    axis = _axis(x, axis)
+    axis = place_of(x, axis)
     place = share * (x.shape[axis] - 1)
     low, high = (_ordered(x, axis, int(end(place))) for end in (np.floor, np.ceil))
     made: EagerTensor = low + (high - low) * float(place - np.floor(place))
@@ -213,10 +212,6 @@ def take_along_dim(x: EagerTensor, ids: Any, axis: int = -1) -> EagerTensor:
 def hstack(tensors: Sequence[EagerTensor]) -> EagerTensor:
     """Return tensors beside each other: along axis 1, or 0 where that is the only one."""
     return concat(tensors, 1 if tensors and tensors[0].ndim > 1 else 0)
-
-
-def _axis(x: EagerTensor, axis: int) -> int:
-    return one_axis(node_of(x), x.ndim, axis)
 
 
 def _numbers(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
