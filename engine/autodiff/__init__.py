@@ -38,7 +38,7 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.model import Role
-from engine.graph import Graph, Tensor
+from engine.graph import Graph, Tensor, history
 from engine.ops.pullback import Image, needing, pull
 from engine.ops.shapes import FLOATS
 
@@ -150,7 +150,7 @@ def jvp(graph: Graph, outputs: Iterable[Tensor], tangents: Mapping[Tensor, Tenso
         _matching("tangent", tensor, direction)
     for end in ends:
         _computed(end)
-    order = _history(ends)
+    order = [tensor for tensor in history(ends) if not tensor.is_leaf]
     needed = needing(order, tangents)
     start = len(graph.tensors)
     with graph.scope("jvp", stage="backward"):
@@ -204,18 +204,6 @@ def _as(seed: Tensor | None, end: Tensor) -> Tensor:
     """Return the seed in the dtype of `end`."""
     assert seed is not None
     return seed if seed.dtype == end.dtype else seed.graph.op("cast", seed, dtype=end.dtype)
-
-
-def _history(ends: Iterable[Tensor]) -> list[Tensor]:
-    """Return the nodes that `ends` are made of, sources first, whether or not they are expanded."""
-    seen: set[Tensor] = set()
-    stack = list(ends)
-    while stack:
-        tensor = stack.pop()
-        if tensor not in seen and not tensor.is_leaf:
-            seen.add(tensor)
-            stack.extend(tensor.sources)
-    return sorted(seen, key=lambda tensor: tensor.index)
 
 
 def _stand_ins(graph: Graph, forward: tuple[Tensor, ...], checkpoints: tuple[Tensor, ...]) -> Image:

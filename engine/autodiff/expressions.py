@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from engine.graph import Tensor
+from engine.graph import Tensor, history
 
 _SUM, _PRODUCT, _POWER, _WHOLE = range(4)
 """How strongly an expression holds together."""
@@ -39,7 +39,7 @@ def expression(tensor: Tensor) -> str:
     """Return what a tensor is computed from, as one expression, behind a line for each value that
     it uses more than once. O(nodes that it depends on); no recursion.
     """
-    order = _history(tensor)
+    order = history([tensor])
     uses = Counter(source for node in order for source in node.sources)
     written: dict[Tensor, Written] = {}
     lines = []
@@ -74,14 +74,3 @@ def _number(value: float) -> str:
 def _inside(written: Written, holds: int) -> str:
     text, own = written
     return text if own >= holds else f"({text})"
-
-
-def _history(end: Tensor) -> list[Tensor]:
-    """Return a tensor and all that it depends on, sources first."""
-    seen, stack = {end}, [end]
-    while stack:
-        for source in stack.pop().sources:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return sorted(seen, key=lambda tensor: tensor.index)

@@ -19,7 +19,7 @@ what runs. Names are unique and are for people and for the host (inputs, paramet
 What this module does not see: data, kernels, buffers, derivatives.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,12 +109,7 @@ class Graph:
         filled = _fill(rule, sources, params)
         try:
             layout = rule.shape(sources, filled)
-        except (
-            EngineError,
-            TypeError,
-            ValueError,
-            OverflowError,
-        ) as error:  # of parameters no rule is made for, say "a"
+        except (EngineError, TypeError, ValueError, OverflowError) as error:  # of parameters of no rule, say "a"
             raise EngineError(f"{_where(rule, sources)}: {error}") from None
         lies_in = sources[0] if rule.view else sources[rule.mutates] if rule.mutates is not None else None
         strides = layout.strides or contiguous_strides(layout.shape, ITEMSIZES[layout.dtype])
@@ -232,6 +227,18 @@ class Graph:
         return name
 
 
+def history(ends: Iterable[Tensor]) -> list[Tensor]:
+    """Return tensors and all that they are made of, expanded or not, sources first."""
+    stack = list(ends)
+    seen = set(stack)
+    while stack:
+        for source in stack.pop().sources:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return sorted(seen, key=lambda tensor: tensor.index)
+
+
 def _where(rule: Rule, sources: tuple[Tensor, ...]) -> str:
     """Return the call as messages show it; made for those alone, as it takes longer than the op."""
     return f"{rule.kind}({', '.join(f'{argument} {source}' for argument, source in zip(rule.arguments, sources, strict=False))})"
@@ -247,4 +254,4 @@ def _fill(rule: Rule, sources: tuple[Tensor, ...], given: Mapping[str, Any]) -> 
     return filled
 
 
-__all__ = ["ITEMSIZES", "Graph", "Tensor"]
+__all__ = ["ITEMSIZES", "Graph", "Tensor", "history"]

@@ -171,16 +171,14 @@ def _choose(
     if rule.view:
         return None, ""
     if registry is None:
-        from engine import kernels  # noqa: PLC0415 - compiles; a graph can be built and looked at without
+        from engine.kernels import KERNELS  # noqa: PLC0415 - compiles; a graph can be built and looked at without
 
-        registry, default = kernels.KERNELS, kernels.default
-    else:
-        table = registry
-        default = lambda kind: next(iter(table[kind]))  # noqa: E731 - the counterpart of kernels.default
+        registry = KERNELS
+
     variants = registry.get(kind)
     if not variants:
         raise EngineError(f"{tensor}: op {kind!r} has no kernel")
-    variant = wanted.get(kind) or default(kind)
+    variant = wanted.get(kind) or next(iter(variants))
     if variant not in variants:
         raise UnknownNameError(f"variant of kernel {kind!r}", variant, variants)
     kernel = variants[variant]

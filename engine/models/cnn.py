@@ -7,18 +7,13 @@ intermediate is planned and seen. The shape of LeCun et al., Gradient-Based Lear
 Document Recognition, 1998.
 """
 
-from collections.abc import Mapping
 from itertools import pairwise
-from math import prod, sqrt
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from math import prod
 
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
 from engine.graph.composites import conv2d, max_pool2d
-from engine.models.trainable import Model, Shapes
+from engine.models.trainable import Model, Shapes, drawn
 
 
 def cnn(
@@ -55,19 +50,4 @@ def cnn(
             bias = graph.parameter("bias", (classes,), trainable=True)
             return graph.op("add", graph.op("mul_mat", weight, flat, name="product"), bias, name="sum")
 
-    return Model(name=name, build=build, parameters=_weights(channels, inputs, classes, left, seed))
-
-
-def _weights(channels: tuple[int, ...], inputs: int, classes: int, left: int, seed: int) -> Mapping[str, NDArray[Any]]:
-    generator = np.random.default_rng(seed)
-    made: dict[str, NDArray[Any]] = {}
-    for layer, (fan_in, fan_out) in enumerate(pairwise((inputs, *channels))):
-        made[f"conv.{layer}.weight"] = _normal(generator, (fan_out, fan_in, 3, 3))
-        made[f"conv.{layer}.bias"] = np.zeros(fan_out, dtype=np.float32)
-    made["dense.weight"] = _normal(generator, (classes, channels[-1] * left * left))
-    made["dense.bias"] = np.zeros(classes, dtype=np.float32)
-    return made
-
-
-def _normal(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
-    return generator.normal(0, sqrt(2 / prod(shape[1:])), shape).astype(np.float32)
+    return Model(name=name, build=build, parameters=drawn(build, {"data": (1, *image)}, scale=2, seed=seed))

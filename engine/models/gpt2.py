@@ -21,7 +21,7 @@ What this module does not see: files (`engine.models.weights`), kernels, plans.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +53,6 @@ class GPT2Config:
                 raise EngineError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.channels % self.heads:
             raise EngineError(f"{self.heads} heads do not divide {self.channels} channels")
-
-
-GPT2_124M: Final = GPT2Config(layers=12, channels=768, heads=12, vocab=50257, positions=1024)
-"""The smallest of the published ones."""
 
 
 def gpt2(config: GPT2Config, parameters: Mapping[str, Array]) -> Model:

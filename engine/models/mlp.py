@@ -6,16 +6,12 @@ classifier, all neurons of a layer at once.
 """
 
 import itertools
-from collections.abc import Mapping
-from math import prod, sqrt
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from math import prod
+from typing import Final
 
 from allocsim.errors import EngineError
 from engine.graph import Graph, Tensor
-from engine.models.trainable import Model, Shapes
+from engine.models.trainable import Model, Shapes, drawn
 
 ACTIVATIONS: Final = ("relu", "tanh", "gelu", "gelu_erf", "silu", "sigmoid", "softplus")
 
@@ -47,14 +43,5 @@ def mlp(sizes: tuple[int, ...], *, activation: str = "relu", seed: int = 0, name
                 x = graph.op("add", graph.op("mul_mat", weight, x, name="product"), bias, name="sum")
         return x
 
-    return Model(name=name, build=build, parameters=_weights(sizes, activation, seed))
-
-
-def _weights(sizes: tuple[int, ...], activation: str, seed: int) -> Mapping[str, NDArray[Any]]:
-    generator = np.random.default_rng(seed)
-    made: dict[str, NDArray[Any]] = {}
-    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
-        width = sqrt((2 if activation == "relu" else 1) / fan_in)
-        made[f"layer.{layer}.weight"] = generator.normal(0, width, (fan_out, fan_in)).astype(np.float32)
-        made[f"layer.{layer}.bias"] = np.zeros(fan_out, dtype=np.float32)
-    return made
+    weights = drawn(build, {"data": (1, sizes[0])}, scale=2 if activation == "relu" else 1, seed=seed)
+    return Model(name=name, build=build, parameters=weights)

@@ -14,10 +14,13 @@ what it holds after a run that trains. What it holds before the first is in `sta
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod, sqrt
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
+from allocsim.model import Role
 from engine.graph import Graph, Tensor
 from engine.ops.rule import Shape
 
@@ -27,16 +30,6 @@ KEY: Final = "step_key"
 Array = NDArray[Any]
 Shapes = Mapping[str, Shape]
 """Column -> shape in one batch."""
-
-
-def _nothing(shapes: Shapes) -> Mapping[str, Array]:
-    del shapes
-    return {}
-
-
-def _no_files(weights: Mapping[str, Array]) -> Mapping[str, bytes]:
-    del weights
-    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,14 +43,27 @@ class Model:
     """Weight -> array; training copies those that it changes."""
     states: Mapping[str, Array] = field(default_factory=dict)
     """State -> array it starts from."""
-    constants: Callable[[Shapes], Mapping[str, Array]] = _nothing
+    constants: Callable[[Shapes], Mapping[str, Array]] = lambda _shapes: {}
     """Inputs that are the same for every batch of these shapes."""
     evaluation: "Model | None" = None
     """The model as it is used, with the same parameters: what predicts and validates; None where
     that is the model as it is trained."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What decides a course of training and neither weights nor a training file show."""
-    exported: Callable[[Mapping[str, Array]], Mapping[str, bytes]] = _no_files
+    exported: Callable[[Mapping[str, Array]], Mapping[str, bytes]] = lambda _weights: {}
     """Trained weights -> files, by name, by which other programs read the model."""
     example: Mapping[str, Array] = field(default_factory=dict)
     """Column -> rows of one batch to be looked at with where nobody gives another; empty: none."""
+
+
+def drawn(build: Callable[[Graph, Shapes], Tensor], shapes: Shapes, *, scale: float, seed: int) -> dict[str, Array]:
+    """Return f32 weights for all parameters of a graph: normal with standard deviation sqrt(scale /
+    fan in), in the order in which it asks for them; what has one axis is 0.
+    """
+    graph, generator = Graph("parameters"), np.random.default_rng(seed)
+    build(graph, shapes)
+    made: dict[str, Array] = {}
+    for name, shape in ((tensor.name, tensor.shape) for tensor in graph.tensors if tensor.role == Role.PARAMETER):
+        draws = generator.normal(0, sqrt(scale / prod(shape[1:])), shape) if len(shape) > 1 else np.zeros(shape)
+        made[name] = draws.astype(np.float32)
+    return made

@@ -38,6 +38,8 @@ Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config
 Tensors = Iterator[tuple[str, Callable[[], Array]]]
 """Name in the file and how to get the float32 array, one after the other."""
+Opened = tuple[str, Mapping[str, Any], Tensors]
+"""Architecture, what the file says of sizes, and the tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,9 +67,9 @@ def read(path: str | Path) -> WeightsFile:
     place = Path(path)
     if not place.exists():
         raise EngineError(f"{path}: there is no such file")
-    said, tensors = _gguf(place) if place.is_file() and place.suffix == ".gguf" else _safetensors(place)
-    name = said.architecture
-    row = ARCHITECTURES.get((said.kind, name))
+    kind = "gguf" if place.is_file() and place.suffix == ".gguf" else "safetensors"
+    name, sizes, tensors = _gguf(place) if kind == "gguf" else _safetensors(place)
+    row = ARCHITECTURES.get((kind, name))
     if row is None:
         known = ", ".join(sorted({architecture for _, architecture in ARCHITECTURES}))
         raise EngineError(f"{path}: holds {name!r}; this reads {known}")
@@ -79,8 +81,8 @@ def read(path: str | Path) -> WeightsFile:
                 if ours == "":
                     raise EngineError(f"{path}: tensor {stored!r} has no place in a {name} model")
                 if ours is not None:
-                    weights[ours] = np.ascontiguousarray(row.arranged(ours, load(), said.sizes), dtype=np.float32)
-            config = row.config(said.sizes, weights)
+                    weights[ours] = np.ascontiguousarray(row.arranged(ours, load(), sizes), dtype=np.float32)
+            config = row.config(sizes, weights)
         except KeyError as error:
             raise EngineError(f"{path}: does not say {error.args[0]}") from None
         except (ValueError, TypeError) as error:
@@ -91,7 +93,7 @@ def read(path: str | Path) -> WeightsFile:
     placed = together({name: array.shape for name, array in weights.items()}, np.float32)
     for ours, array in placed.items():
         array[...] = weights.pop(ours)  # one at a time, so that memory is not doubled
-    return WeightsFile(path=str(path), architecture=name, config=config, weights=placed, ends=_ends(said.sizes))
+    return WeightsFile(path=str(path), architecture=name, config=config, weights=placed, ends=_ends(sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,13 +122,6 @@ def read_llama(path: str | Path) -> LlamaFile:
 
 
 _refused: Final = refused_with(EngineError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    kind: str
-    architecture: str
-    sizes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +156,7 @@ class Architecture:
         return stored if number is None else stored.replace("N", number[1], 1)
 
 
-def _gguf(path: Path) -> tuple[_Said, Tensors]:
+def _gguf(path: Path) -> Opened:
     from gguf import GGUFReader  # noqa: PLC0415 - only who reads such a file needs it
     from gguf.quants import dequantize  # noqa: PLC0415 - as above
 
@@ -186,10 +181,10 @@ def _gguf(path: Path) -> tuple[_Said, Tensors]:
         return made.reshape(tuple(int(n) for n in reversed(tensor.shape)))
 
     tensors = ((tensor.name, partial(load, tensor)) for tensor in reader.tensors)
-    return _Said(kind="gguf", architecture=architecture, sizes=sizes), tensors
+    return architecture, sizes, tensors
 
 
-def _safetensors(path: Path) -> tuple[_Said, Tensors]:
+def _safetensors(path: Path) -> Opened:
     folder = path if path.is_dir() else path.parent
     files = _model_files(path) if path.is_dir() else [path]
     if not files:
@@ -197,7 +192,7 @@ def _safetensors(path: Path) -> tuple[_Said, Tensors]:
     said = folder / "config.json"  # it says what the tensors are
     data = content(said, CEILINGS["settings"], refusal=_refused)
     sizes: dict[str, Any] = record_of(data, dict[str, Any], str(said), what="JSON object", refusal=_refused)
-    return _Said(kind="safetensors", architecture=str(sizes.get("model_type", "")), sizes=sizes), _stored(files)
+    return str(sizes.get("model_type", "")), sizes, _stored(files)
 
 
 def _model_files(folder: Path) -> list[Path]:
