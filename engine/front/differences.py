@@ -8,7 +8,7 @@ input; `directioncheck` compares along a few random directions of all inputs at 
 each. The function must be deterministic, and smooth within `step` of the inputs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ def gradcheck(
         EngineError: an entry is out of tolerance, the output depends on no input, or there is no
             entry.
     """
-    leaves = [tensor(np.asarray(x), True, dtype=np.float64, name=f"input {i}") for i, x in enumerate(inputs)]
+    leaves = _leaves(inputs)
     if not sum(leaf.size for leaf in leaves):
         raise EngineError("gradcheck was given no entries to differentiate by")
     out = function(*leaves)
@@ -98,35 +98,23 @@ def gradcheck(
     return worst
 
 
-def directioncheck(
-    function: Callable[..., EagerTensor],
-    *inputs: Any,
-    directions: int = 2,
-    step: float = 1e-6,
-    rtol: float = 1e-5,
-    atol: float = 1e-7,
-) -> None:
+def directioncheck(function: Callable[..., EagerTensor], *inputs: Any) -> None:
     """Compare derivatives of `function(*inputs)` along random directions with central differences.
 
-    Args:
-        function: tensors -> a tensor of any shape.
-        inputs: tensors or arrays; copies in float64 are used.
-        directions: how many; an error in some entries is seen in nearly each of them.
-        step: of the differences, along a direction with entries in [0.5, 1.5] times a random sign.
-        rtol: tolerance relative to the sum of what the entries contribute, as absolute values.
-        atol: absolute tolerance.
+    Two directions, with entries in [0.5, 1.5] times a random sign: an error in some entries is seen
+    in nearly each. Tolerances are those of `gradcheck`, relative to the sum of what the entries
+    contribute, as absolute values. One backward pass, and two calls a direction.
 
-    Raises:
-        EngineError: a derivative is out of tolerance. One backward pass and two calls a direction.
+    Raises EngineError where a derivative is out of tolerance.
     """
-    leaves = [tensor(np.asarray(x), True, dtype=np.float64, name=f"input {i}") for i, x in enumerate(inputs)]
+    leaves, step = _leaves(inputs), 1e-6
     out = function(*leaves)
     draw = np.random.default_rng(0)
     weights = draw.uniform(0.5, 1.5, out.shape)
     if not out.requires_grad:
         return
     slopes = out.slopes(weights, leaves)
-    for number in range(directions):
+    for number in range(2):
         along = [draw.uniform(0.5, 1.5, leaf.shape) * draw.choice([-1.0, 1.0], leaf.shape) for leaf in leaves]
         parts = [slope * way for slope, way in zip(slopes, along, strict=True)]
         derivative, scale = (float(sum(np.sum(size(part)) for part in parts)) for size in (np.asarray, np.abs))
@@ -136,11 +124,15 @@ def directioncheck(
                 for sign in (step, -step)
             )
         difference = float(np.sum((above - below) * weights)) / (2 * step)
-        if not abs(derivative - difference) <= atol + rtol * scale:
+        if not abs(derivative - difference) <= 1e-7 + 1e-5 * scale:
             raise EngineError(
                 f"along random direction {number} the derivative is {derivative:.9g}, the finite difference "
                 f"{difference:.9g}, out of tolerance"
             )
+
+
+def _leaves(inputs: Sequence[Any]) -> list[EagerTensor]:
+    return [tensor(np.asarray(x), True, dtype=np.float64, name=f"input {i}") for i, x in enumerate(inputs)]
 
 
 def _weighted(out: EagerTensor, weights: Array) -> float:

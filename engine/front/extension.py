@@ -328,12 +328,12 @@ def _hull(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + ITEMSIZES[dtype]
 
 
-def _action(kind: str, params: Mapping[str, Any], kernel: Kernel | None = None) -> Action:
+def _action(kind: str, params: Mapping[str, Any]) -> Action:
     """Return what ops of this kind and parameters share; without parameters there is one."""
     known = _plain.get(kind)
     if known is not None and not params:
         return known
-    chosen = kernel or next(iter(KERNELS[kind].values()))
+    chosen = next(iter(KERNELS[kind].values()))
     made = Action(kind, chosen, params, chosen.in_place)
     if not params:
         _plain[kind] = made

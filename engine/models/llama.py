@@ -234,7 +234,6 @@ def init_parameters(
     config: LlamaConfig,
     *,
     seed: int,
-    std: float | None = None,
     embedding_std: float = 1.0,
     lora_std: float | None = None,
     learning_rate: float = 0.01,
@@ -247,8 +246,7 @@ def init_parameters(
     Args:
         config: sizes and dtype; the drawn numbers are those of f32 for both dtypes.
         seed: of the generator; the same seed gives the same arrays.
-        std: of the projections; 1 / sqrt(fan in) by default.
-        embedding_std: of the token table.
+        embedding_std: of the token table; projections have 1 / sqrt(fan in).
         lora_std: of both adapter factors (neither is zero, so that every gradient is non-zero); 1 /
             sqrt(fan in) by default.
         learning_rate: first entry of `sgd.hp`.
@@ -265,7 +263,7 @@ def init_parameters(
         if array.ndim == 1:
             array[...] = 1
             continue
-        given = embedding_std if tensor.name == "token_embd" else lora_std if ".lora_" in tensor.name else std
+        given = embedding_std if tensor.name == "token_embd" else lora_std if ".lora_" in tensor.name else None
         width = 1 / sqrt(tensor.shape[-1]) if given is None else given
         draw = array if array.dtype == np.float32 else np.empty(array.shape, np.float32)
         generator.standard_normal(dtype=np.float32, out=draw)
