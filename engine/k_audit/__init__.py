@@ -4,19 +4,19 @@ For each kernel, each (operand, result) pair and each layout (`arrangements.LAYO
 runs twice on the same data: with all arrays *apart*, and as the layout says. The contract holds if
 both runs leave the same bits in the result. Three versions of a contract exist and are never mixed:
 *declared* (what the author promises: `Kernel.in_place`, `Kernel.overlap`), *believed* (what a
-planner would use: `reach.believers`), *measured* (this). A defect is a declared layout that is
-measured unsafe (`AuditRow.broken`). An undeclared one may be either: no planner may use it.
+planner would use: `planner_reach.believers`), *measured* (this). A defect is a declared layout that
+is measured unsafe (`AuditRow.broken`). An undeclared one may be either: no planner may use it.
 
 Same data, same seed, same rows: nothing depends on names, on time or on the order of the cases.
 
-    cases          calls as plain data; `standing` the ones every kind of the engine has
-    arrangements   the layouts, in blocks and bytes
-    memory         arrays laid so, the proof of it, their data, the canary
-    measuring      one row
-    reach          what planners believe, and whether they get there
-    programs       the kernels of one program, as evidence
-    tables         tables of kernels of one's own
-    isolated       the same in a process that may crash or hang
+    audit_cases       calls as plain data; `standing_cases` the ones every kind of the engine has
+    arrangements      the layouts, in blocks and bytes
+    arranged_memory   arrays laid so, the proof of it, their data, the canary
+    measuring         one row
+    planner_reach     what planners believe, and whether they get there
+    program_audit     the kernels of one program, as evidence
+    kernel_tables     tables of kernels of one's own
+    isolated          the same in a process that may crash or hang
 
 What this package does not see: plans and programs. A kernel whose alias behaviour changes beyond
 the sizes tried is not found out; `audit_ops` therefore takes the shapes of the program that is

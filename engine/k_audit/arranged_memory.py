@@ -58,7 +58,7 @@ def prove(arrangement: Arrangement, arrays: list[Array]) -> None:
         arrangement.twins
     )
     for one, other in wanted:
-        distance = _address(arrays[other]) - _address(arrays[one])
+        distance = arrays[other].ctypes.data - arrays[one].ctypes.data
         meant = arrangement.at[other] - arrangement.at[one]
         if distance != meant or not np.may_share_memory(arrays[one], arrays[other]):
             raise EngineError(
@@ -156,7 +156,3 @@ def tell(result: Array, operand: Array) -> None:
     """Fill a result with a number made of all bytes of an operand."""
     told = zlib.crc32(operand.tobytes())
     result.fill(told / 2**32 if floats(result.dtype) else told % 127 if result.dtype.kind != "b" else told % 2)
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])

@@ -15,19 +15,21 @@ prints is dropped. What this module does not see: how a cell is measured.
 import contextlib
 import os
 import pickle
-import select
-import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
 from allocsim.files.patience import Limit
 from allocsim.files.signals import signal_name
+from allocsim.fuzzing.target import Frames
+from allocsim.fuzzing.worker import send
 from engine.k_audit import cells, grouped
 from engine.k_audit.arranged_memory import draw
 from engine.k_audit.audit_cases import default_cases
@@ -47,7 +49,7 @@ def audit_isolated(
 ) -> Iterator[AuditRow]:
     """Measure a table `package.module:KERNELS`.
 
-    Yield a row for each cell, as `engine.k_audit.audit`. Errors as `tables.load`.
+    Yield a row for each cell, as `engine.k_audit.audit`. Errors as `kernel_tables.load`.
     """
     done = 0
     deaths: Counter[tuple[str, str]] = Counter()
@@ -67,7 +69,7 @@ def audit_isolated(
                     raise message
                 else:
                     break
-        finished = message is None
+        finished = message is False
         if finished:
             return
         how, said = message
@@ -101,15 +103,14 @@ class _Child:
             self.process.stdin.close()
 
     def receive(self, seconds: float) -> Any:
-        """Return the next message, None at the end, or how and with what words it ended before."""
+        """Return the next message, False at the end, or how and with what words it ended before."""
         limit = Limit(seconds=seconds, process=self.process.pid)
-        head = self._read(8, limit)
-        payload = self._read(struct.unpack("<q", head)[0], limit) if head else head
-        if payload:
-            return pickle.loads(payload)  # noqa: S301 - our own child
-        if payload is not None:  # its output ends before it does: its exit is heard of a moment later
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(limit.left())
+        with contextlib.suppress(EOFError):
+            while (left := limit.left()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    return self.replies.receive(time.monotonic() + left)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its output ends a moment before it does
+            self.process.wait(limit.left())
         if self.process.poll() is None:
             self.process.kill()
             return f"gave no answer for {seconds:g} s", ""
@@ -118,22 +119,11 @@ class _Child:
         said = [line.strip() for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
         return f"ended with {signal_name(-code) if code < 0 else f'exit {code}'}", said[-1] if said else ""
 
-    def _read(self, count: int, limit: Limit) -> bytes | None:
-        """Return so many bytes, none where the child ended before, None where its time is over."""
+    @cached_property
+    def replies(self) -> Frames:
+        """What it has said and nobody has heard."""
         assert self.process.stdout is not None
-        parts = b""
-        while len(parts) < count:
-            left = limit.left()
-            ready, _, _ = select.select([self.process.stdout], [], [], left)
-            if not ready and not left:
-                return None
-            if not ready:
-                continue
-            part = os.read(self.process.stdout.fileno(), count - len(parts))
-            if not part:
-                return b""
-            parts += part
-        return parts
+        return Frames(self.process.stdout.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -148,32 +138,26 @@ class _Child:
 
 def serve() -> None:
     """Be the child: read what to measure from standard input, write messages to standard output."""
-    replies = os.fdopen(os.dup(1), "wb")
+    say = partial(send, os.fdopen(os.dup(1), "wb"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-    def send(message: Any) -> None:
-        payload = pickle.dumps(message)
-        replies.write(struct.pack("<q", len(payload)) + payload)
-        replies.flush()
-
     target, layouts, seed, done, dead = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - our own parent
     try:
         found = load(target)
         groups = grouped(found.kernels, default_cases(found.kernels) if found.cases is None else found.cases)
     except AllocsimError as error:
-        send(EngineError(str(error)))
+        say(EngineError(str(error)))
         return
     for number, (kind, variant, operand, result, layout) in enumerate(cells(groups, layouts)):
         if number < done:
             continue
         kernel, group = found.kernels[kind][variant], groups[kind, variant]
         lost = unmeasured(kernel, group, (operand, result), layout, words="not tried again: it ended two processes")
-        send(lost)
+        say(lost)
         if (kind, variant) in dead:
-            send(lost if lost.sample is not None else replace(lost, measured="not applicable", words=""))
+            say(lost if lost.sample is not None else replace(lost, measured="not applicable", words=""))
             continue
         try:
-            send(measure(kernel, group, (operand, result), layout, seed=seed, draws=found.draws.get(kind, draw)))
+            say(measure(kernel, group, (operand, result), layout, seed=seed, draws=found.draws.get(kind, draw)))
         except AllocsimError as error:
-            send(replace(lost, measured="crashed", words=str(error)))
-    send(None)
+            say(replace(lost, measured="crashed", words=str(error)))
+    say(False)

@@ -32,7 +32,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -97,79 +97,54 @@ def tables(table: Any, target: str, cases: Sequence[AuditCase] | None = None) ->
     kernels, made, draws = {}, [], {}
     for name, row in table.items():
         try:
-            subject = _Subject.of(row)
-            made += [
-                AuditCase(kind=str(name), operands=arrays[: subject.operands], results=arrays[subject.operands :])
-                for arrays in subject.calls()
-            ]
+            kernel, calls, drawn = _understood(str(name), row)
         except (EngineError, TypeError, ValueError) as error:
             raise EngineError(f"{target}: {name}: {error}") from None
-        kernels[str(name)] = {"": subject.kernel()}
-        if subject.draw is not None:
-            draws[str(name)] = _drawing(subject.draw, f"{target}: {name}")
+        kernels[str(name)] = {"": kernel}
+        made += calls
+        if drawn is not None:
+            draws[str(name)] = _drawing(drawn, f"{target}: {name}")
     return KernelTables(kernels=kernels, cases=tuple(made), draws=draws)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
-    call: Callable[..., Any]
-    order: tuple[int, ...]
-    """For each parameter the index of its array, operands first."""
-    operands: int
-    pairs: tuple[tuple[int, int], ...]
-    overlap: Any
-    shapes: tuple[tuple[tuple[int, ...], ...], ...]
-    dtypes: tuple[tuple[str, ...], ...]
-    draw: Callable[..., Any] | None
-
-    @classmethod
-    def of(cls, row: Any) -> "_Subject":
-        row = row if isinstance(row, Mapping) else {"call": row}
-        stray = [key for key in row if key not in KEYS]
-        if stray:
-            raise EngineError(f"key {stray[0]!r} is not known; there are {', '.join(sorted(KEYS))}")
-        call = row.get("call")
-        if not callable(call):
-            raise EngineError(f"call {call!r} is no function")
-        order, operands = _order(call, row.get("operands"))
-        count = len(order)
-        ufunc = isinstance(call, np.ufunc)
-        declared = row.get("in_place", ())
-        overlap = row.get(
-            "overlap", "any" if ufunc and "in_place" not in row else "unknown" if declared is None else "declared"
-        )
-        if overlap not in {"any", "unknown", "declared"}:
-            raise EngineError(f"overlap {overlap!r} is neither any, unknown nor declared")
-        pairs = tuple((int(operand), int(result)) for operand, result in declared or ())
-        wrong = [pair for pair in pairs if not (0 <= pair[0] < operands and 0 <= pair[1] < count - operands)]
-        if wrong:
-            raise EngineError(
-                f"in_place {list(wrong[0])} names no operand and result; there are {operands} and {count - operands}"
-            )
-        return cls(
-            call=call,
-            order=order,
-            operands=operands,
-            pairs=pairs,
-            overlap=overlap,
-            shapes=_shapes(row, call, operands, count),
-            dtypes=_dtypes(row, call, count),
-            draw=row.get("draw"),
+def _understood(name: str, row: Any) -> tuple[Kernel, list[AuditCase], Callable[..., Any] | None]:
+    """Return a row as a kernel, the calls it is audited at, and what draws its data."""
+    row = row if isinstance(row, Mapping) else {"call": row}
+    stray = [key for key in row if key not in KEYS]
+    if stray:
+        raise EngineError(f"key {stray[0]!r} is not known; there are {', '.join(sorted(KEYS))}")
+    call = row.get("call")
+    if not callable(call):
+        raise EngineError(f"call {call!r} is no function")
+    order, operands = _order(call, row.get("operands"))
+    count = len(order)
+    ufunc = isinstance(call, np.ufunc)
+    declared = row.get("in_place", ())
+    overlap = row.get(
+        "overlap", "any" if ufunc and "in_place" not in row else "unknown" if declared is None else "declared"
+    )
+    if overlap not in {"any", "unknown", "declared"}:
+        raise EngineError(f"overlap {overlap!r} is neither any, unknown nor declared")
+    pairs = tuple((int(operand), int(result)) for operand, result in declared or ())
+    wrong = [pair for pair in pairs if not (0 <= pair[0] < operands and 0 <= pair[1] < count - operands)]
+    if wrong:
+        raise EngineError(
+            f"in_place {list(wrong[0])} names no operand and result; there are {operands} and {count - operands}"
         )
 
-    def calls(self) -> Iterator[tuple[Any, ...]]:
-        for shapes, dtypes in product(self.shapes, self.dtypes):
-            yield tuple(contiguous(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True))
+    def bind(_: Any, read: tuple[Array, ...], written: tuple[Array, ...]) -> Any:
+        arrays = (*read, *written)
+        return call, tuple(arrays[index] for index in order)
 
-    def kernel(self) -> Kernel:
-        def bind(_: Any, operands: tuple[Array, ...], results: tuple[Array, ...]) -> Any:
-            arrays = (*operands, *results)
-            return self.call, tuple(arrays[index] for index in self.order)
-
-        return Kernel(bind=bind, in_place=self.pairs, overlap=self.overlap)
+    cases = []
+    for shapes, dtypes in product(_shapes(row, call, operands, count), _dtypes(row, call, count)):
+        arrays = tuple(contiguous(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True))
+        cases.append(AuditCase(kind=name, operands=arrays[:operands], results=arrays[operands:]))
+    return Kernel(bind=bind, in_place=pairs, overlap=overlap), cases, row.get("draw")
 
 
 def _order(call: Any, told: Any) -> tuple[tuple[int, ...], int]:
+    """Return for each parameter the index of its array, operands first, and how many these are."""
     if isinstance(call, np.ufunc):
         return tuple(range(call.nin + call.nout)), call.nin
     try:
