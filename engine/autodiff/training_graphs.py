@@ -38,11 +38,8 @@ def layers(*, max_size: int = 4) -> st.SearchStrategy[list[tuple[int, str, bool]
 @st.composite
 def training_graphs(draw: Any, /, *, max_layers: int = 4) -> Lowered:
     """Draw a lowered network with loss, gradients and an SGD step; the host reads the loss."""
-    rows, width, classes = (
-        draw(st.sampled_from((2, 1, 3))),
-        draw(st.sampled_from((4, 2, 8))),
-        draw(st.sampled_from((2, 3))),
-    )
+    rows, width = draw(st.sampled_from((2, 1, 3))), draw(st.sampled_from((4, 2, 8)))
+    classes = draw(st.sampled_from((2, 3)))
     graph = Graph("training")
     x = graph.input("x", (rows, width))
     for number, (size, activation, trained) in enumerate(draw(layers(max_size=max_layers))):

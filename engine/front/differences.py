@@ -76,10 +76,8 @@ def gradcheck(
     worst: GradCheck | None = None
     for argument, (leaf, found) in enumerate(zip(leaves, slopes, strict=True)):
         for index in np.ndindex(leaf.shape):
-            derivative, difference = (
-                float(found[index]),
-                _difference(lambda *x: _weighted(function(*x), weights), leaves, (argument, index), step),
-            )
+            derivative = float(found[index])
+            difference = _difference(lambda *x: _weighted(function(*x), weights), leaves, (argument, index), step)
             error = abs(derivative - difference) / (atol + rtol * abs(difference))
             excess = error if np.isfinite(error) else np.inf
             if worst is None or excess > worst.excess:

@@ -36,13 +36,7 @@ from engine.front.shape_functions import *
 from engine.front.window_functions import *
 
 __all__ = (
-    core_functions.__all__
-    + elementwise_functions.__all__
-    + axis_functions.__all__
-    + product_functions.__all__
-    + norm_functions.__all__
-    + shape_functions.__all__
-    + window_functions.__all__
-    + random_functions.__all__
+    core_functions.__all__ + elementwise_functions.__all__ + axis_functions.__all__ + product_functions.__all__
+    + norm_functions.__all__ + shape_functions.__all__ + window_functions.__all__ + random_functions.__all__
     + loss_functions.__all__
-)
+)  # fmt: skip

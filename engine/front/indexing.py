@@ -54,11 +54,8 @@ def at(x: Node, shape: Shape, key: Any) -> tuple[Node, Shape]:
                 raise EngineError(f"[{_said(key)}]: {error}") from None
             picked = range(start, stop, step)
             if step > 0:
-                starts[axis], lengths[axis], steps[axis] = (
-                    start if picked else 0,
-                    len(picked),
-                    step if len(picked) > 1 else 1,
-                )
+                starts[axis], lengths[axis] = start if picked else 0, len(picked)
+                steps[axis] = step if len(picked) > 1 else 1
             else:
                 looked.append((len(left), np.array(picked, np.int32)))
             left.append(len(picked) if step > 0 else length)

@@ -206,10 +206,8 @@ def cross_entropy(
     surprise = logits.log_softmax()
     share: Any = smooth / max(surprise.shape[-1], 1)
     if _is_floating(labels):
-        goal, count = (
-            within("cross_entropy", labels, logits),
-            tensor(float(product(logits.shape[:-1])), dtype=logits.dtype),
-        )
+        goal = within("cross_entropy", labels, logits)
+        count = tensor(float(product(logits.shape[:-1])), dtype=logits.dtype)
     else:
         goal = _chosen("cross_entropy", logits, labels, ignore_index)
         count, share = goal.sum(), goal.sum(-1, keepdims=True) * share

@@ -110,11 +110,8 @@ class Decoder:
         nbytes = pages * cells * width * dtype.itemsize
         self.cache = {name: block(nbytes).view(dtype).reshape(pages * cells, width) for name in names}
         self.steps = self.made = 0
-        self._parameters, self._planner, self._threads = (
-            parameters,
-            find(planner) if isinstance(planner, str) else planner,
-            threads,
-        )
+        self._parameters, self._threads = parameters, threads
+        self._planner = find(planner) if isinstance(planner, str) else planner
         self._memory = SharedBlock()
         self._bound: dict[tuple[int, int, int], Runtime] = {}
 
