@@ -90,15 +90,15 @@ def _table() -> dict[str, dict[str, Kernel]]:
         "get_rows": {"loop": Kernel(bind=rowwise.bind_get_rows)},
         "get_rows_back": {"loop": Kernel(bind=rowwise.bind_get_rows_back)},
         "set_rows": {"loop": Kernel(bind=rowwise.bind_set_rows, in_place=_FIRST, note="on ggml's list with other rules")},
-        "rms_norm": {"one_pass": Kernel(bind=rowwise.bind_rms_norm, in_place=_FIRST)},
+        "rms_norm": {"one_pass": Kernel(bind=rowwise.bind_rows("rms_norm", "eps"), in_place=_FIRST)},
         "rms_norm_back": {
-            "one_pass": Kernel(bind=rowwise.bind_rms_norm_back("rms_norm_back"), in_place=_EVERY, note=fixed_norm),
-            "two_pass": Kernel(bind=rowwise.bind_rms_norm_back("rms_norm_back_two_pass"), in_place=_EVERY, note=broken_norm),
+            "one_pass": Kernel(bind=rowwise.bind_rows("rms_norm_back", "eps"), in_place=_EVERY, note=fixed_norm),
+            "two_pass": Kernel(bind=rowwise.bind_rows("rms_norm_back_two_pass", "eps"), in_place=_EVERY, note=broken_norm),
         },
         "soft_max": {"one_pass": Kernel(bind=rowwise.bind_soft_max, in_place=_EVERY)},
         "soft_max_back": {
-            "one_pass": Kernel(bind=rowwise.bind_soft_max_back("soft_max_back"), in_place=_EVERY, note=fixed_softmax),
-            "two_pass": Kernel(bind=rowwise.bind_soft_max_back("soft_max_back_two_pass"), in_place=_EVERY, note=broken_softmax),
+            "one_pass": Kernel(bind=rowwise.bind_rows("soft_max_back", scale=1.0), in_place=_EVERY, note=fixed_softmax),
+            "two_pass": Kernel(bind=rowwise.bind_rows("soft_max_back_two_pass", scale=1.0), in_place=_EVERY, note=broken_softmax),
         },
         "add": {"numpy": Kernel(bind=ew.bind_binary("add", np.add), in_place=_EVERY)},
         "sub": {"numpy": Kernel(bind=ew.bind_binary("sub", np.subtract), in_place=_EVERY)},
@@ -113,8 +113,8 @@ def _table() -> dict[str, dict[str, Kernel]]:
         **{kind: {"one_pass": Kernel(bind=rowwise.bind_elements(kind), in_place=_FIRST)} for kind in _MAPS},
         "gelu_back": {"one_pass": Kernel(bind=rowwise.bind_elements("gelu_back"), note="not on ggml's list")},
         "gelu_erf_back": {"one_pass": Kernel(bind=rowwise.bind_elements("gelu_erf_back"), note="not on ggml's list")},
-        "pow": {"numpy": Kernel(bind=ew.bind_pow, note="ggml has none")},
-        "clamp": {"numpy": Kernel(bind=ew.bind_clamp, in_place=_FIRST, note="on ggml's list since 0.25.3")},
+        "pow": {"numpy": Kernel(bind=ew.bind_unary("pow", np.power, "p"), note="ggml has none")},
+        "clamp": {"numpy": Kernel(bind=ew.bind_unary("clamp", np.clip, "low", "high"), in_place=_FIRST, note="on ggml's list since 0.25.3")},
         "clamp_back": {"one_pass": Kernel(bind=rowwise.bind_clamp_back)},
         "norm": {"one_pass": Kernel(bind=rowwise.bind_rows("norm", "eps"), note="not on ggml's list")},
         "norm_back": {"one_pass": Kernel(bind=rowwise.bind_rows("norm_back", "eps"))},
@@ -194,10 +194,7 @@ new dict made from this one."""
 
 
 def register(kind: str, variants: Mapping[str, Kernel] | None) -> None:
-    """Add the kernels of a new kind, or with None take those of an added one away.
-
-    The caller sees to it that the table of ops has the same kinds (`engine.front.custom_ops`).
-    """
+    """Add a kind's kernels, or take them away (None); the caller sees that the ops agree."""
     if variants is None:
         _rows.pop(kind, None)
     else:

@@ -88,25 +88,15 @@ def bind_comparison(kind: str, ufunc: Function) -> Bind:
     return bind
 
 
-def bind_unary(kind: str, ufunc: Function, *constants: float) -> Bind:
-    """Bind x -> ufunc(x, *constants), the constants cast to the dtype of x."""
+def bind_unary(kind: str, ufunc: Function, *further: float | str) -> Bind:
+    """Bind x -> ufunc(x, *further): constants and parameters by name, cast to the dtype of x."""
 
-    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         (x,), (y,) = operands, results
         require(x.shape == y.shape and x.dtype == y.dtype, f"{kind}: {list(x.shape)} to {list(y.shape)}")
-        return ufunc, (x, *map(x.dtype.type, constants), y)
+        return ufunc, (x, *(x.dtype.type(params[one] if isinstance(one, str) else one) for one in further), y)
 
     return bind
-
-
-def bind_pow(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """Bind x -> x ** params p."""
-    return bind_unary("pow", np.power, params["p"])(params, operands, results)
-
-
-def bind_clamp(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """Bind x -> min(max(x, params low), params high); NaN stays."""
-    return bind_unary("clamp", np.clip, params["low"], params["high"])(params, operands, results)
 
 
 def bind_scale(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:

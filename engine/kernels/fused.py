@@ -106,13 +106,6 @@ def _parts(out: Array, reads: Arrays, units: int, *, products: int) -> int:
     return parts(q.size * k.shape[-2] * products, units, out=out, reads=reads, by_blas=by_blas)
 
 
-def _causal_mask(mask: Array, start: int, ahead: int, into: Array) -> Call:
-    from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
-
-    args = mask, start, ahead, into
-    return compiled.find("causal_mask", args), args
-
-
 def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list[tuple[slice, int, Array]], list[Call]]:
     """Return (rows of q, keys they see, their mask) by block, with the calls that make masks."""
     keys = mask.shape[1]
@@ -125,7 +118,7 @@ def _blocks(rows: int, mask: Array, *, masked: bool, causal: bool) -> tuple[list
         part = mask[block] if masked else mask
         if causal:
             part = scratch((block.stop - start, seen), mask.dtype)
-            calls.append(_causal_mask(mask, start, keys - rows, part))
+            calls.append(rowwise.call("causal_mask", mask, start, keys - rows, part))
         blocks.append((block, seen, part))
     return blocks, calls
 

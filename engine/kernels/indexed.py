@@ -46,14 +46,14 @@ def bind_scatter(params: Mapping[str, Any], operands: Arrays, results: Arrays) -
     return call("scatter", *map(rows, (dy, ids, y)))
 
 
+def _on_dense(make: Callable[[Array, Array], Call], operand: Array, result: Array) -> Call:
+    """Return the call that `make` binds to an operand and a result, staged if not dense."""
+    return on_dense(lambda _, operands, results: make(*operands, *results))({}, (operand,), (result,))
+
+
 def bind_add_at(dy: Array, places: Array, out: Array) -> Call:
     """Zeros, with element i of dy added to element places[i] of out; both in row-major order."""
-
-    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-        (values,), (target,) = operands, results
-        return call("scatter", values.reshape(1, -1), places.reshape(1, -1), target.reshape(1, -1))
-
-    return on_dense(bind)({}, (dy,), (out,))
+    return _on_dense(lambda x, y: call("scatter", *(one.reshape(1, -1) for one in (x, places, y))), dy, out)
 
 
 def bind_argmax(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -63,12 +63,7 @@ def bind_argmax(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
     turned = np.moveaxis(x, axis, -1)
     fits = y.dtype == np.int32 and (y.shape == turned.shape[:-1] or (y.shape == (1,) and x.ndim == 1))
     require(fits, f"argmax: {list(x.shape)} along {axis} gives no {y.dtype}{list(y.shape)}")
-    return _argmax({}, (turned,), (y,))
-
-
-@on_dense
-def _argmax(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    return call("argmax", rows(operands[0]), flat(results[0]))
+    return _on_dense(lambda x, y: call("argmax", rows(x), flat(y)), turned, y)
 
 
 def bind_argsort(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
@@ -76,13 +71,8 @@ def bind_argsort(params: Mapping[str, Any], operands: Arrays, results: Arrays) -
     (x,), (y,) = operands, results
     require(y.dtype == np.int32 and y.shape == x.shape, f"argsort: {list(x.shape)} gives no {y.dtype}{list(y.shape)}")
     turned, places = (np.moveaxis(array, params["axis"], -1) for array in (x, y))
-    return _argsort({}, (turned,), (places,))
-
-
-@on_dense
-def _argsort(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    room = np.empty(operands[0].shape[-1], np.int32)
-    return call("argsort", rows(operands[0]), room, rows(results[0]))
+    room = np.empty(turned.shape[-1], np.int32)
+    return _on_dense(lambda x, y: call("argsort", rows(x), room, rows(y)), turned, places)
 
 
 @on_dense

@@ -7,13 +7,13 @@ an operand: they fill the result before they read. Copies with a cast go through
 the pair of dtypes, which rounds to nearest even.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from engine.kernels import indexed
-from engine.kernels.binding import Array, Arrays, Call, one_call, require, strided
+from engine.kernels.binding import Array, Arrays, Bind, Call, one_call, require, strided
 
 
 def window(
@@ -46,25 +46,22 @@ def bind_concat(params: Mapping[str, Any], operands: Arrays, results: Arrays) ->
     return one_call((np.copyto, (window(y, (0,) * a.ndim, a.shape), a)), (np.copyto, (window(y, second, b.shape), b)))
 
 
-def bind_acc(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(a, b) -> a, with b added to the window from params starts on."""
-    (a, b), (y,) = operands, results
-    require(
-        a.shape == y.shape and a.dtype == b.dtype == y.dtype,
-        f"acc: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
-    )
-    place = window(y, params["starts"], b.shape)
-    return one_call((np.copyto, (y, a)), (np.add, (place, b, place)))
+def bind_into_window(kind: str, done: Callable[[Array, Array], Call]) -> Bind:
+    """(a, b) -> a, with b laid into the window from params starts on by `done`, a call of both."""
+
+    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
+        (a, b), (y,) = operands, results
+        require(
+            a.shape == y.shape and a.dtype == b.dtype == y.dtype,
+            f"{kind}: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
+        )
+        return one_call((np.copyto, (y, a)), done(window(y, params["starts"], b.shape), b))
+
+    return bind
 
 
-def bind_set(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """(a, b) -> a, with b in place of the window from params starts on."""
-    (a, b), (y,) = operands, results
-    require(
-        a.shape == y.shape and a.dtype == b.dtype == y.dtype,
-        f"set: {list(a.shape)} and {list(b.shape)} to {list(y.shape)}",
-    )
-    return one_call((np.copyto, (y, a)), (np.copyto, (window(y, params["starts"], b.shape), b)))
+bind_acc = bind_into_window("acc", lambda place, b: (np.add, (place, b, place)))
+bind_set = bind_into_window("set", lambda place, b: (np.copyto, (place, b)))
 
 
 def bind_full(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature

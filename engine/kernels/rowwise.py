@@ -48,10 +48,7 @@ that each element is computed as in the whole."""
 
 
 def call(name: str, *args: Any) -> Call:
-    """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them.
-
-    Arrays must be C-contiguous.
-    """
+    """Return the compiled kernel of that name for `args`, dense arrays, with them."""
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
     return compiled.find(name, args), args
@@ -86,26 +83,6 @@ def _indices(kind: str, ids: Array, count: int) -> Array:
     return flat(ids)
 
 
-@on_dense
-def bind_rms_norm(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-    """x[.., n] -> [.., n]; params eps."""
-    (x,), (y,) = operands, results
-    same_shapes("rms_norm", x, y)
-    return shared("rms_norm", rows(x), x.dtype.type(params["eps"]), rows(y))
-
-
-def bind_rms_norm_back(name: str) -> Bind:
-    """(dy, x)[.., n] -> [.., n]; params eps; `name` is the compiled kernel."""
-
-    @on_dense
-    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-        (dy, x), (out,) = operands, results
-        same_shapes(name, dy, x, out)
-        return shared(name, rows(dy), rows(x), x.dtype.type(params["eps"]), rows(out))
-
-    return bind
-
-
 def _take_turns(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     """Return whether row r of what repeats is its row r modulo their number: behind its first axis
     that is longer than 1 none is repeated.
@@ -137,18 +114,6 @@ def bind_soft_max(params: Mapping[str, Any], operands: Arrays, results: Arrays) 
     return shared("soft_max", source, mask, x.dtype.type(params.get("scale", 1.0)), rows(y), unit=unit)
 
 
-def bind_soft_max_back(name: str) -> Bind:
-    """(dy, y)[.., n] -> [.., n]; params scale (default 1); `name` is the compiled kernel."""
-
-    @on_dense
-    def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
-        (dy, y), (out,) = operands, results
-        same_shapes(name, dy, y, out)
-        return shared(name, rows(dy), rows(y), y.dtype.type(params.get("scale", 1.0)), rows(out))
-
-    return bind
-
-
 def bind_elements(name: str) -> Bind:
     """Operands of one shape -> that shape, flat, by the compiled kernel `name`; no params."""
 
@@ -160,16 +125,16 @@ def bind_elements(name: str) -> Bind:
     return bind
 
 
-def bind_rows(name: str, *params_of: str) -> Bind:
-    """Operands of one shape [.., n] -> that shape, row by row.
-
-    The parameters named go to the kernel, cast, before the result.
+def bind_rows(name: str, *params_of: str, **usual: float) -> Bind:
+    """Operands of one shape [.., n] -> that, by rows; parameters go before the result, some with
+    `usual`.
     """
 
     @on_dense
     def bind(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:
         same_shapes(name, *operands, *results)
-        cast = (results[0].dtype.type(params[param]) for param in params_of)
+        told = {**usual, **params}
+        cast = (results[0].dtype.type(told[param]) for param in (*params_of, *usual))
         return shared(name, *map(rows, operands), *cast, *map(rows, results))
 
     return bind
@@ -202,9 +167,8 @@ def has_heads(x: Array) -> bool:
 
 
 def heads(x: Array) -> tuple[Array, Array]:
-    """Return such an x as one axis over all it reaches, with two strides in elements.
-
-    They are those from one x[t], and from one x[t, h], to the next.
+    """Return such an x as one axis over all it reaches, and the strides, in elements, of x[t] and
+    x[t, h].
     """
     return reached(x), np.array(x.strides[:2], np.int64) // x.itemsize
 
@@ -260,9 +224,8 @@ def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results
 
 @on_dense
 def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(grad[1], logits, labels) -> [.., V]: (softmax * sum(labels) - labels) * grad / T.
-
-    Ggml's where labels sum to 1.
+    """(grad[1], x, y) -> [.., V]: (softmax(x) * sum(y) - y) * grad / T; ggml's where labels y sum
+    to 1.
     """
     (grad, logits, labels), (out,) = operands, results
     same_shapes("cross_entropy_loss_back", logits, labels, out)
@@ -275,10 +238,7 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
 
 @on_dense
 def bind_cross_entropy_classes(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(logits[T, V], classes[T]) -> one element.
-
-    Mean over rows of log(sum(e ** logits)) - logits[class]; NaN for a class out of range.
-    """
+    """(x[T, V], classes[T]) -> mean of log(sum(e ** x)) - x[class]; of a wild class NaN."""
     (logits, classes), (loss,) = operands, results
     require(
         logits.ndim == 2 and loss.size == 1 and loss.dtype == logits.dtype,
@@ -322,10 +282,7 @@ def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arr
 
 @on_dense
 def bind_set_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    """(dst[V, D], x[T, D], ids[T]) -> dst with rows of x at ids.
-
-    In dst's own bytes, as a mutation has it, other rows are not touched.
-    """
+    """(dst[V, D], x[T, D], ids[T]) -> dst with rows of x at ids; no other row is touched."""
     (dst, x, ids), (out,) = operands, results
     fits = dst.ndim == x.ndim == 2 and dst.shape == out.shape and dst.dtype == x.dtype == out.dtype
     require(

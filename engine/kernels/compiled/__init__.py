@@ -5,7 +5,7 @@
 | `compiling` | how a kernel is compiled, kept on disk and entered |
 | `vectors`, `registers`, `convolution_tiles` | what numba has no word for, as LLVM |
 | `pieces` | e**x, sums and maxima of rows, copies |
-| `arithmetic`, `attention`, `maps`, `normal`, `softmax`, `loss`, `positions` | the kernels |
+| `arithmetic`, `maps`, `normal`, `softmax`, `loss`, `positions` | the kernels |
 | `lookups`, `windows`, `convolutions` | those that have contracts of their own |
 | `products` | products of matrices, which have a contract of their own |
 
@@ -37,7 +37,6 @@ from typing import Any, Final
 
 from engine.kernels.compiled import (
     arithmetic,
-    attention,
     convolutions,
     lookups,
     loss,
@@ -52,12 +51,9 @@ from engine.kernels.compiled.jit import DIGEST, entry
 
 __all__ = ["DIGEST", "entry", "find", "products"]
 
-_SUBJECTS: Final = (arithmetic, attention, maps, normal, softmax, loss, positions, lookups, windows, convolutions)
+_SUBJECTS: Final = (arithmetic, maps, normal, softmax, loss, positions, lookups, windows, convolutions)
 
 
 def find(name: str, args: tuple[Any, ...]) -> Callable[..., object]:
-    """Return the kernel of that name, compiled for the types of `args`.
-
-    Arrays must be C-contiguous.
-    """
+    """Return the kernel of that name, compiled for the types of `args`; arrays are dense."""
     return entry(next(getattr(subject, name) for subject in _SUBJECTS if hasattr(subject, name)), args)

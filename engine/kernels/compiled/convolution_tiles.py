@@ -16,15 +16,16 @@ What this module does not see: images, windows, edges, blocks.
 
 # ruff: noqa: ARG001, PLR0917 - intrinsics take their words by position, and numba reads the arity
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from llvmlite import ir
 from numba import extending, types
+from numba.core import cgutils
 
-from engine.kernels.compiled.vectors import LINE, splat
+from engine.kernels.compiled.vectors import LINE, WORD, fused, onward, read, repeat, splat, write
 
 _intrinsic: Any = extending.intrinsic  # numba declares this with types that no caller satisfies
+_cg: Any = cgutils
 
 ROWS: Final = 8
 VECTORS: Final = 3
@@ -32,54 +33,12 @@ VECTORS: Final = 3
 LEFT: Final = 4
 RIGHT: Final = 6
 """Tile of sums over pixels: planes of one side and of the other."""
-_WORD = ir.IntType(64)
-
-
-def _word(number: int) -> Any:
-    return ir.Constant(_WORD, number)
-
-
-def _read(builder: Any, address: Any, kind: Any, offset: int = 0) -> Any:
-    """Return what lies there; of a vector no more is asked than that its elements are in order."""
-    place = builder.inttoptr(builder.add(address, _word(offset)), kind.as_pointer())
-    return builder.load(place, align=4)
-
-
-def _write(builder: Any, value: Any, address: Any, offset: int = 0) -> None:
-    place = builder.inttoptr(builder.add(address, _word(offset)), value.type.as_pointer())
-    builder.store(value, place, align=4)
 
 
 def _vector(context: Any, like: Any) -> Any:
     """Return the type of a line of the elements of an array."""
     element = context.get_data_type(like.dtype)
     return ir.VectorType(element, LINE // context.get_abi_sizeof(element))
-
-
-def _fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    kind = x.type
-    name = f"llvm.fma.v{kind.count}f{512 // kind.count}"
-    known = builder.module.globals.get(name)
-    if known is None:
-        known = ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-    return builder.call(known, [x, y, z])
-
-
-def _loop(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """Do `values = step(values)` `count` times, `count` >= 1; return the last. Loops may nest."""
-    before, body = builder.block, builder.append_basic_block("body")
-    after = builder.append_basic_block("after")
-    builder.branch(body)
-    builder.position_at_end(body)
-    left, carried = builder.phi(_WORD), [builder.phi(value.type) for value in values]
-    found = step(carried)
-    fewer = builder.sub(left, _word(1))
-    for phi, start, again in zip([left, *carried], [count, *values], [fewer, *found], strict=True):
-        phi.add_incoming(start, before)
-        phi.add_incoming(again, builder.block)
-    builder.cbranch(builder.icmp_signed(">", fewer, _word(0)), body, after)
-    builder.position_at_end(after)
-    return found
 
 
 @_intrinsic
@@ -97,18 +56,18 @@ def gathered(_: Any, like: Any, packed: Any, pixels: Any, table: Any, out: Any, 
 
         def step(values: list[Any]) -> list[Any]:
             held, (a, t) = values[:-2], values[-2:]
-            here = builder.add(pixels, _read(builder, t, _WORD))
-            across = [_read(builder, here, line, LINE * j) for j in range(VECTORS)]
+            here = onward(builder, pixels, read(builder, t, WORD))
+            across = [read(builder, onward(builder, here, LINE * j), line) for j in range(VECTORS)]
             found = []
             for r in range(ROWS):
-                number = splat(builder, _read(builder, a, line.element, size * r), line)
-                found += [_fused(builder, number, across[j], held[r * VECTORS + j]) for j in range(VECTORS)]
-            return [*found, builder.add(a, _word(size * ROWS)), builder.add(t, _word(8))]
+                number = splat(builder, read(builder, onward(builder, a, size * r), line.element), line)
+                found += [fused(builder, number, across[j], held[r * VECTORS + j]) for j in range(VECTORS)]
+            return [*found, onward(builder, a, size * ROWS), onward(builder, t, 8)]
 
         zero = ir.Constant(line, [0.0] * line.count)
-        found = _loop(builder, steps, [zero] * (ROWS * VECTORS) + [packed, table], step)
+        found = repeat(builder, steps, [zero] * (ROWS * VECTORS) + [packed, table], step)
         for at, value in enumerate(found[:-2]):
-            _write(builder, value, out, LINE * at)
+            write(builder, value, onward(builder, out, LINE * at))
         return context.get_dummy_value()
 
     return types.void(like, *[types.int64] * 5), codegen
@@ -135,29 +94,25 @@ def put(_: Any, like: Any, part: Any, out: Any, pitch: Any, rows: Any, first: An
             for j in range(VECTORS)
         ]
         name = f"llvm.masked.store.v{line.count}f{512 // line.count}.p0"
-        known = builder.module.globals.get(name)
-        if known is None:
-            words = [line, line.as_pointer(), lane, kind]
-            known = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), words), name)
+        words = [line, line.as_pointer(), lane, kind]
+        known = _cg.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), words), name)
 
         def row(values: list[Any]) -> list[Any]:
             source, target = values
             for j in range(VECTORS):
-                place = builder.inttoptr(builder.add(target, _word(LINE * j)), line.as_pointer())
-                builder.call(known, [_read(builder, source, line, LINE * j), place, ir.Constant(lane, 4), masks[j]])
-            return [builder.add(source, _word(LINE * VECTORS)), builder.add(target, pitch)]
+                place = builder.inttoptr(onward(builder, target, LINE * j), line.as_pointer())
+                pixels = read(builder, onward(builder, source, LINE * j), line)
+                builder.call(known, [pixels, place, ir.Constant(lane, 4), masks[j]])
+            return [onward(builder, source, LINE * VECTORS), onward(builder, target, pitch)]
 
-        _loop(builder, rows, [part, builder.sub(out, builder.mul(first, _word(size)))], row)
+        repeat(builder, rows, [part, builder.sub(out, builder.mul(first, WORD(size)))], row)
         return context.get_dummy_value()
 
     return types.void(like, *[types.int64] * 6), codegen
 
 
 def _summed(builder: Any, vectors: list[Any]) -> Any:
-    """Return one vector of the sums of as many vectors as it has elements.
-
-    Neighbours are added up, until one is left of each.
-    """
+    """Return one vector of the sums of as many vectors, by adding up neighbours."""
     lanes = vectors[0].type.count
     kind = ir.VectorType(ir.IntType(32), lanes)
     even, odd = (ir.Constant(kind, list(range(first, 2 * lanes, 2))) for first in (0, 1))
@@ -194,33 +149,34 @@ def paired(
         line = _vector(context, like)
         bits = ir.VectorType(ir.IntType(512 // line.count), line.count)
         _, left, right, lefts, rights, mask, out, rows, across, pitch = args
-        one = [builder.add(left, _read(builder, lefts, _WORD, 8 * i)) for i in range(LEFT)]
-        other = [builder.add(right, _read(builder, rights, _WORD, 8 * i)) for i in range(RIGHT)]
+        one = [onward(builder, left, read(builder, onward(builder, lefts, 8 * i), WORD)) for i in range(LEFT)]
+        other = [onward(builder, right, read(builder, onward(builder, rights, 8 * i), WORD)) for i in range(RIGHT)]
 
         def row(values: list[Any]) -> list[Any]:
             held, start = values[:-1], values[-1]
 
             def step(values: list[Any]) -> list[Any]:
                 held, (at, shown) = values[:-2], values[-2:]
-                seen = _read(builder, shown, bits)
-                near = [_read(builder, builder.add(address, at), line) for address in one]
+                seen = read(builder, shown, bits)
+                near = [read(builder, onward(builder, address, at), line) for address in one]
                 found = list(held)
                 for r, address in enumerate(other):
-                    whole = _read(builder, builder.add(address, at), bits)
+                    whole = read(builder, onward(builder, address, at), bits)
                     far = builder.bitcast(builder.and_(whole, seen), line)
                     for i in range(LEFT):
-                        found[i * RIGHT + r] = _fused(builder, near[i], far, held[i * RIGHT + r])
-                return [*found, builder.add(at, _word(LINE)), builder.add(shown, _word(LINE))]
+                        found[i * RIGHT + r] = fused(builder, near[i], far, held[i * RIGHT + r])
+                return [*found, onward(builder, at, LINE), onward(builder, shown, LINE)]
 
-            found = _loop(builder, across, [*held, start, mask], step)
-            return [*found[:-2], builder.add(start, pitch)]
+            found = repeat(builder, across, [*held, start, mask], step)
+            return [*found[:-2], onward(builder, start, pitch)]
 
         zero = ir.Constant(line, [0.0] * line.count)
-        found = _loop(builder, rows, [zero] * (LEFT * RIGHT) + [_word(0)], row)[:-1]
+        found = repeat(builder, rows, [zero] * (LEFT * RIGHT) + [WORD(0)], row)[:-1]
         found += [zero] * (-len(found) % line.count)
         for at in range(len(found) // line.count):
             sums = _summed(builder, found[at * line.count : (at + 1) * line.count])
-            _write(builder, builder.fadd(_read(builder, out, line, LINE * at), sums), out, LINE * at)
+            place = onward(builder, out, LINE * at)
+            write(builder, builder.fadd(read(builder, place, line), sums), place)
         return context.get_dummy_value()
 
     return types.void(like, *[types.int64] * 9), codegen

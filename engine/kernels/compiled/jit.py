@@ -31,10 +31,7 @@ to half of the time."""
 
 
 def _digest(folder: Path) -> bytes:
-    """Return a digest of a folder's source files and of the vectors that they are compiled for.
-
-    Empty if there are no files to be read.
-    """
+    """Return a digest of a folder's sources and of the width of vectors; empty if none are read."""
     sources = sorted(folder.glob("*.py"))
     if not sources:
         return b""

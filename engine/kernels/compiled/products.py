@@ -77,9 +77,8 @@ written together."""
 
 @leaf
 def _pack_rows(left: Any, first: int, start: int, depth: int, width: int, packed: Any) -> None:
-    """packed[i, r] = left[first + r, start + i], r < width, zero beyond the last row.
-
-    Packed: depth * width numbers, width that of a side of a tile.
+    """packed[i * width + r] = left[first + r, start + i], zero beyond the last row; width: a tile's
+    side.
     """
     rows = min(width, left.shape[0] - first)
     source = left.ctypes.data + first * left.strides[0] + start * left.strides[1]
@@ -129,9 +128,8 @@ def _merge(part: Any, pitch: int, top: int, side: int, out: Any, rows: int, firs
 
 @leaf
 def _ahead(block: int, pitch: int, width: int, done: int) -> int:
-    """Return where prefetching of the next block of right goes on after `done` bytes.
-
-    Rows have `width` bytes; the steps of one block share its lines.
+    """Return where prefetching of right's next block, rows of `width` bytes, goes on after `done`
+    bytes.
     """
     return block + done // width * pitch + done % width
 
@@ -140,10 +138,7 @@ def _ahead(block: int, pitch: int, width: int, done: int) -> int:
 def _tile(
     width: int, more: bool, a: int, b: int, pitch: int, out: int, row: int, steps: int, ahead: int, stride: int
 ) -> None:
-    """Do one tile of that many columns over a packed panel of right.
-
-    `more` adds it to what is there.
-    """
+    """Do a tile of that many columns over a packed panel of right; `more` adds to what is there."""
     if width == COLUMNS and more:
         wide_next(a, b, pitch, out, row, steps, ahead, stride)
     elif width == COLUMNS:
@@ -160,7 +155,7 @@ def _plain(
 ) -> None:
     (m, k), n = left.shape, right.shape[1]
     part, panel, packed = room[: ROWS * COLUMNS], room[ROWS * COLUMNS :], room[(ROWS + depth) * COLUMNS :]
-    row, (in_place, block, _, asks) = out.strides[0], tuning
+    aside, row, (in_place, block, _, asks) = part.ctypes.data, out.strides[0], tuning
     direct = right.strides[1] == 4 and (m <= in_place or right.strides[0] // 64 % 8 != 0)
     for top in range(0, m, _MOST_ROWS):
         tiles = _whole(min(_MOST_ROWS, m - top), ROWS) // ROWS
@@ -191,18 +186,7 @@ def _plain(
                             place = top + tile * ROWS
                             rows = min(ROWS, m - place)
                             if rows < ROWS or at < column:
-                                _tile(
-                                    width,
-                                    False,
-                                    source,
-                                    here,
-                                    pitch,
-                                    part.ctypes.data,
-                                    4 * width,
-                                    steps,
-                                    ahead,
-                                    stride,
-                                )
+                                _tile(width, False, source, here, pitch, aside, 4 * width, steps, ahead, stride)
                                 _merge(part, width, place, at, out, rows, column - at, width, more)
                             else:
                                 target = out.ctypes.data + place * row + at * 4
@@ -288,9 +272,6 @@ def multiply(left: Any, right: Any, out: Any, room: Any, tuning: Any, add: bool)
 
 
 def room_for(m: int, k: int) -> int:
-    """Return how many numbers of room a product of m rows and k terms may need.
-
-    Tiles and panels, and what is packed of left.
-    """
+    """Return the room that m rows and k terms may need: tiles, panels, and left, packed."""
     rows = -(-min(m, _MOST_ROWS) // TURNED_ROWS) * TURNED_ROWS
     return (ROWS + _DEPTH) * COLUMNS + min(rows * (k + LANES), _PACKED + rows * LANES)

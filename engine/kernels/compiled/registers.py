@@ -22,11 +22,13 @@ from typing import Any, Final
 
 from llvmlite import ir
 from numba import extending, types
+from numba.core import cgutils
 
-from engine.kernels.compiled.vectors import splat, touch
+from engine.kernels.compiled.vectors import WORD, fused, onward, read, repeat, splat, touch, write
 from engine.kernels.vector_width import lanes
 
 _intrinsic: Any = extending.intrinsic  # numba declares this with types that no caller satisfies
+_cg: Any = cgutils
 
 LANES: Final = lanes()
 """float32 in a vector: 16 of 512 bits, of which there are 32, or 8 of 256 bits, of which there are
@@ -42,65 +44,18 @@ TURNED_ROWS: Final = 2 * LANES if _WIDE else 3 * LANES
 TURNED_COLUMNS: Final = 12 if _WIDE else 4
 """Tile over turned right."""
 
-_WORD = ir.IntType(64)
 _REAL = ir.FloatType()
 _VECTOR = ir.VectorType(_REAL, LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
 _BYTES: Final = 4 * LANES
 
 
-def _word(number: int) -> Any:
-    return ir.Constant(_WORD, number)
-
-
-def _read(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
-
-
-def _write(builder: Any, value: Any, address: Any) -> None:
-    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=4)
-
-
-def _at(builder: Any, address: Any, *offsets: Any) -> Any:
-    for offset in offsets:
-        address = builder.add(address, _word(offset) if isinstance(offset, int) else offset)
-    return address
-
-
 def _shuffled(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
 
-def _called(builder: Any, name: str, kind: Any, args: list[Any]) -> Any:
-    known = builder.module.globals.get(name)
-    return builder.call(ir.Function(builder.module, kind, name) if known is None else known, args)
-
-
-def _fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
-    return _called(builder, f"llvm.fma.v{LANES}f32", ir.FunctionType(_VECTOR, [_VECTOR] * 3), [x, y, z])
-
-
-def _loop(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """Do `values = step(values)` `count` times, `count` >= 1; return the last."""
-    before, body, after = builder.block, builder.append_basic_block("body"), builder.append_basic_block("after")
-    builder.branch(body)
-    builder.position_at_end(body)
-    left, carried = builder.phi(_WORD), [builder.phi(value.type) for value in values]
-    found = step(carried)
-    fewer = builder.sub(left, _word(1))
-    for phi, start, again in zip([left, *carried], [count, *values], [fewer, *found], strict=True):
-        phi.add_incoming(start, before)
-        phi.add_incoming(again, body)
-    builder.cbranch(builder.icmp_signed(">", fewer, _word(0)), body, after)
-    builder.position_at_end(after)
-    return found
-
-
 def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *, add: bool) -> None:
-    """Write 4 vectors as rows of 4 numbers, `pitch` bytes apart.
-
-    With `add`, add them to what is there.
-    """
+    """Write 4 vectors as rows of 4 numbers, `pitch` bytes apart, or add them to what is there."""
     quads = range(0, LANES, 4)
     low = [lane for q in quads for lane in (q, q + LANES, q + 1, q + LANES + 1)]
     high = [lane for q in quads for lane in (q + 2, q + LANES + 2, q + 3, q + LANES + 3)]
@@ -112,8 +67,8 @@ def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *,
     for row in range(LANES):
         lanes = [row // 4 * 4 + i for i in range(4)]
         piece = _shuffled(builder, turned[row % 4], turned[row % 4], lanes)
-        place = _at(builder, address, builder.mul(pitch, _word(row)))
-        _write(builder, builder.fadd(piece, _read(builder, place, piece.type)) if add else piece, place)
+        place = onward(builder, address, builder.mul(pitch, WORD(row)))
+        write(builder, builder.fadd(piece, read(builder, place, piece.type)) if add else piece, place)
 
 
 def _routine(codegen: Callable[..., None], words: int) -> Any:
@@ -147,20 +102,20 @@ def _plain_tile(columns: int, *, add: bool) -> Any:
     ) -> None:
         def step(values: list[Any]) -> list[Any]:
             held, (a, b, next_line) = values[:sums], values[sums:]
-            across = [_read(builder, _at(builder, b, _BYTES * j), _VECTOR) for j in range(vectors)]
+            across = [read(builder, onward(builder, b, _BYTES * j), _VECTOR) for j in range(vectors)]
             touch(builder, builder.inttoptr(next_line, ir.IntType(8).as_pointer()), near=2)
             found = []
             for r in range(ROWS):
-                number = splat(builder, _read(builder, _at(builder, a, 4 * r), _REAL), _VECTOR)
-                found += [_fused(builder, number, across[j], held[r * vectors + j]) for j in range(vectors)]
-            return [*found, _at(builder, a, 4 * ROWS), _at(builder, b, pitch), _at(builder, next_line, stride)]
+                number = splat(builder, read(builder, onward(builder, a, 4 * r), _REAL), _VECTOR)
+                found += [fused(builder, number, across[j], held[r * vectors + j]) for j in range(vectors)]
+            return [*found, onward(builder, a, 4 * ROWS), onward(builder, b, pitch), onward(builder, next_line, stride)]
 
-        found = _loop(builder, k, [_ZERO] * sums + [packed, right, ahead], step)
+        found = repeat(builder, k, [_ZERO] * sums + [packed, right, ahead], step)
         for r in range(ROWS):
-            start = _at(builder, out, builder.mul(row, _word(r)))
+            start = onward(builder, out, builder.mul(row, WORD(r)))
             for j in range(vectors):
-                place, value = _at(builder, start, _BYTES * j), found[r * vectors + j]
-                _write(builder, builder.fadd(value, _read(builder, place, _VECTOR)) if add else value, place)
+                place, value = onward(builder, start, _BYTES * j), found[r * vectors + j]
+                write(builder, builder.fadd(value, read(builder, place, _VECTOR)) if add else value, place)
 
     return _routine(tile, 8)
 
@@ -175,41 +130,43 @@ def _turned_tile(*, add: bool) -> Any:
     def tile(
         builder: Any, packed: Any, right: Any, pitch: Any, out: Any, row: Any, k: Any, ahead: Any, stride: Any
     ) -> None:
-        starts = [builder.mul(pitch, _word(c)) for c in range(TURNED_COLUMNS)]
+        starts = [builder.mul(pitch, WORD(c)) for c in range(TURNED_COLUMNS)]
 
         def step(values: list[Any]) -> list[Any]:
             held, (a, b, next_line) = values[:sums], values[sums:]
-            rows = [_read(builder, _at(builder, a, _BYTES * j), _VECTOR) for j in range(vectors)]
+            rows = [read(builder, onward(builder, a, _BYTES * j), _VECTOR) for j in range(vectors)]
             touch(builder, builder.inttoptr(next_line, ir.IntType(8).as_pointer()), near=2)
             found = []
             for c in range(TURNED_COLUMNS):
-                number = splat(builder, _read(builder, _at(builder, b, starts[c]), _REAL), _VECTOR)
-                found += [_fused(builder, number, rows[j], held[c * vectors + j]) for j in range(vectors)]
-            return [*found, _at(builder, a, 4 * TURNED_ROWS), _at(builder, b, 4), _at(builder, next_line, stride)]
+                number = splat(builder, read(builder, onward(builder, b, starts[c]), _REAL), _VECTOR)
+                found += [fused(builder, number, rows[j], held[c * vectors + j]) for j in range(vectors)]
+            return [
+                *found,
+                onward(builder, a, 4 * TURNED_ROWS),
+                onward(builder, b, 4),
+                onward(builder, next_line, stride),
+            ]
 
-        found = _loop(builder, k, [_ZERO] * sums + [packed, right, ahead], step)
+        found = repeat(builder, k, [_ZERO] * sums + [packed, right, ahead], step)
         for j in range(vectors):
-            start = _at(builder, out, builder.mul(row, _word(LANES * j)))
+            start = onward(builder, out, builder.mul(row, WORD(LANES * j)))
             for c in range(0, TURNED_COLUMNS, 4):
                 four = [found[(c + i) * vectors + j] for i in range(4)]
-                _write_turned(builder, four, _at(builder, start, 4 * c), row, add=add)
+                _write_turned(builder, four, onward(builder, start, 4 * c), row, add=add)
 
     return _routine(tile, 8)
 
 
 def _pack(builder: Any, rows: Any, pitch: Any, packed: Any, step: Any, blocks: Any) -> None:
-    """Write 4 rows of LANES * blocks numbers as columns of 4.
-
-    Number i of each row at packed + i * step.
-    """
+    """Write 4 rows of LANES * blocks numbers as columns of 4, number i at packed + i * step."""
 
     def block(values: list[Any]) -> list[Any]:
         source, target = values
-        four = [_read(builder, _at(builder, source, builder.mul(pitch, _word(r))), _VECTOR) for r in range(4)]
+        four = [read(builder, onward(builder, source, builder.mul(pitch, WORD(r))), _VECTOR) for r in range(4)]
         _write_turned(builder, four, target, step, add=False)
-        return [_at(builder, source, 4 * LANES), _at(builder, target, builder.mul(step, _word(LANES)))]
+        return [onward(builder, source, 4 * LANES), onward(builder, target, builder.mul(step, WORD(LANES)))]
 
-    _loop(builder, blocks, [rows, packed], block)
+    repeat(builder, blocks, [rows, packed], block)
 
 
 def _copy(width: int) -> Any:
@@ -222,12 +179,12 @@ def _copy(width: int) -> Any:
     def copy(builder: Any, rows: Any, pitch: Any, packed: Any, steps: Any) -> None:
         def row(values: list[Any]) -> list[Any]:
             source, target = values
-            pieces = [(_read(builder, _at(builder, source, j), kind), j) for j in range(0, 4 * width, 4 * kind.count)]
+            pieces = [(read(builder, onward(builder, source, j), kind), j) for j in range(0, 4 * width, 4 * kind.count)]
             for piece, j in pieces:
-                _write(builder, piece, _at(builder, target, j))
-            return [_at(builder, source, pitch), _at(builder, target, 4 * width)]
+                write(builder, piece, onward(builder, target, j))
+            return [onward(builder, source, pitch), onward(builder, target, 4 * width)]
 
-        _loop(builder, steps, [rows, packed], row)
+        repeat(builder, steps, [rows, packed], row)
 
     return _routine(copy, 4)
 
@@ -239,19 +196,25 @@ pack_four = _routine(_pack, 5)
 copy_rows, copy_narrow, copy_wide, copy_turned = map(_copy, (ROWS, NARROW_COLUMNS, COLUMNS, TURNED_ROWS))
 
 
+def _mxcsr(builder: Any, name: str, held: Any) -> Any:
+    """Call what loads or stores the processor's word of rounding, over memory that holds a number;
+    return the memory. Nothing is called where a processor has no such word.
+    """
+    place, byte = builder.alloca(held.type), ir.IntType(8).as_pointer()
+    builder.store(held, place)
+    if builder.module.triple.startswith("x86_64"):
+        kind = ir.FunctionType(ir.VoidType(), [byte])
+        function = _cg.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}")
+        builder.call(function, [builder.bitcast(place, byte)])
+    return place
+
+
 @_intrinsic
 def state(_: Any) -> Any:
     """Return the word of the processor that says how it rounds (MXCSR); 0 where there is none."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
-        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        place = builder.alloca(number)
-        builder.store(ir.Constant(number, 0), place)
-        if builder.module.triple.startswith("x86_64"):
-            _called(
-                builder, "llvm.x86.sse.stmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)]
-            )
-        return builder.load(place)
+        return builder.load(_mxcsr(builder, "stmxcsr", ir.IntType(32)(0)))
 
     return types.uint32(), codegen
 
@@ -261,13 +224,7 @@ def set_state(_: Any, word: Any) -> Any:  # noqa: ARG001 - numba reads the arity
     """Write that word."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        place = builder.alloca(number)
-        builder.store(args[0], place)
-        if builder.module.triple.startswith("x86_64"):
-            _called(
-                builder, "llvm.x86.sse.ldmxcsr", ir.FunctionType(ir.VoidType(), [byte]), [builder.bitcast(place, byte)]
-            )
+        _mxcsr(builder, "ldmxcsr", args[0])
         return context.get_dummy_value()
 
     return types.void(types.uint32), codegen

@@ -23,9 +23,8 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
 
 
 def exp(x: float) -> float:
-    """Return e**x: within 1.1 units in the last place.
-
-    0 below the normal range, saturating above, NaN for NaN.
+    """Return e**x to 1.1 units in the last place; 0 below the normal range, saturating above, NaN
+    for NaN.
     """
     raise NotImplementedError
 
@@ -67,10 +66,7 @@ def _exp_overload(x: Any) -> Any:
 
 @leaf
 def fetch(a: Any, start: Any, count: Any) -> None:
-    """Start to bring `count` elements of a from `start` on, of which none need exist.
-
-    Behind a row of a matrix lies the next.
-    """
+    """Start to bring `count` elements of a from `start` on: of the next row, if there is one."""
     for i in range(start, start + count, LINE // a.itemsize):
         prefetch(a, i)
 
@@ -107,10 +103,7 @@ def summed(a: Any) -> Any:
 
 @leaf
 def largest(a: Any, scale: Any) -> Any:
-    """Return the largest a * scale, -inf of none. A NaN may be passed over.
-
-    What is made of it afterwards is NaN by itself.
-    """
+    """Return the largest a * scale, -inf of none; a NaN, passed over, shows in what follows."""
     wide()
     top = key_of(a.dtype.type(-np.inf))
     for i in range(a.size):
@@ -168,10 +161,7 @@ def exps_masked(a: Any, mask: Any, scale: Any, top: Any, block: Any) -> Any:
 
 @leaf
 def mass_of(x: Any, top: Any) -> Any:
-    """Return the sum of exp(x - top), a block at a time.
-
-    Meanwhile the row behind x is on its way.
-    """
+    """Return the sum of exp(x - top), a block at a time, while the row behind x is on its way."""
     block = stack_block(x)
     mass = 0.0
     for start in range(0, x.size, BLOCK):
@@ -182,10 +172,7 @@ def mass_of(x: Any, top: Any) -> Any:
 
 @leaf
 def masses_of(x: Any, top: Any, out: Any) -> Any:
-    """Return what `mass_of` returns, and write the terms of that sum to out. x, out.
-
-    (n,). Right over x.
-    """
+    """Return what `mass_of` does, and write the terms of that sum to out. Right over x."""
     block = stack_block(x)
     mass = 0.0
     for start in range(0, x.size, BLOCK):
@@ -206,10 +193,7 @@ def copy(source: Any, target: Any) -> None:
 
 
 def least_normal(weight: float) -> float:
-    """Return the least x for which x * weight is a normal number, with a margin for rounding.
-
-    It is NaN for NaN.
-    """
+    """Return the least x with x * weight a normal number, with some margin; NaN for NaN."""
     raise NotImplementedError
 
 

@@ -1,10 +1,12 @@
-"""Softmax of rows and its logarithm, forward and backward.
+"""Softmax of rows and its logarithm, forward and backward; the causal mask of a block of rows.
 
 The contract is that of `engine.kernels.compiled`.
 """
 
 import math
 from typing import Any
+
+import numpy as np
 
 from engine.kernels.compiled.jit import kernel, unlocked
 from engine.kernels.compiled.row_primitives import (
@@ -25,9 +27,8 @@ from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 @unlocked
 def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
-    """Write out = softmax(x * scale + mask) of each row. x, out: (rows, n).
-
-    Mask: (m, n), row r takes mask row r % m; m = 0 is no mask.
+    """Write out = softmax(x * scale + mask) of each row (rows, n); of (m, n) masks, m may be 0, row
+    % m.
     """
     block = stack_block(out)
     rows, n = x.shape
@@ -54,10 +55,7 @@ def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
 
 @unlocked
 def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
-    """Write out = (dy - dy.y) * y * scale of each row. dy, y, out.
-
-    (rows, n). Right over dy and over y.
-    """
+    """Write out = (dy - dy.y) * y * scale of each row (rows, n). Right over dy and over y."""
     block = stack_block(out)
     rows, n = y.shape
     for row in range(rows):
@@ -72,10 +70,7 @@ def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
 
 @kernel
 def soft_max_back_two_pass(dy: Any, y: Any, scale: Any, out: Any) -> None:
-    """As `soft_max_back`, in the order of ggml before 0.26.0: out = dy; out -= dy.y; out *= y.
-
-    Out *= scale. Wrong over y.
-    """
+    """As ggml before 0.26.0: out = dy; out -= dy.y; out *= y; out *= scale. Wrong over y."""
     rows, n = y.shape
     for row in range(rows):
         shift = dot(dy[row], y[row])
@@ -117,3 +112,23 @@ def log_soft_max_back(dy: Any, y: Any, out: Any) -> None:
             for i in range(o.size):
                 block[i] = a[i] - exp(b[i]) * whole
             copy(block, o)
+
+
+@kernel
+def causal_mask(mask: Any, start: int, ahead: int, out: Any) -> None:
+    """Write out[r, s] = mask[start + r, s].
+
+    A row is NaN if its mask is not -inf at some key beyond start + r + ahead.
+
+    mask: (queries, keys); out: (block, keys of the block), of which the last query sees the last
+    key.
+    """
+    rows, keys = out.shape
+    for row in range(rows):
+        query = start + row
+        wide = False
+        for key in range(query + ahead + 1, mask.shape[1]):
+            if mask[query, key] != -np.inf:
+                wide = True
+        for key in range(keys):
+            out[row, key] = np.nan if wide else mask[query, key]

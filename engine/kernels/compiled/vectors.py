@@ -8,7 +8,8 @@ for beforehand (`prefetch`) changes no result.
 What this module does not see: what any kernel computes.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from llvmlite import ir
 from numba import extending, types
@@ -57,9 +58,8 @@ def wide(_: Any) -> Any:
 
 
 def touch(builder: Any, pointer: Any, near: int = 3) -> None:
-    """Have the cache line at a pointer brought, into the first cache or (2) the second.
-
-    A hint, that changes no result and cannot fail, whatever is there.
+    """Have the line at a pointer brought, to the first cache or (2) the second: a hint that cannot
+    fail.
     """
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
@@ -125,6 +125,51 @@ def splat(builder: Any, value: Any, line: Any) -> Any:
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(word, line.count), [0] * line.count))
 
 
+WORD: Final = ir.IntType(64)
+"""Of an address, a distance or a count."""
+
+
+def onward(builder: Any, address: Any, *offsets: Any) -> Any:
+    """Return an address so many bytes further on."""
+    for offset in offsets:
+        address = builder.add(address, WORD(offset) if isinstance(offset, int) else offset)
+    return address
+
+
+def read(builder: Any, address: Any, kind: Any) -> Any:
+    """Return what lies there; of a vector no more is asked than that its elements are in order."""
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
+
+
+def write(builder: Any, value: Any, address: Any) -> None:
+    """Write it there, as `read` reads it."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=4)
+
+
+def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return x * y + z of vectors, rounded once."""
+    kind = x.type
+    name = f"llvm.fma.v{kind.count}f{32 if isinstance(kind.element, ir.FloatType) else 64}"
+    function = _cg.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+    return builder.call(function, [x, y, z])
+
+
+def repeat(builder: Any, count: Any, values: list[Any], step: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """Do `values = step(values)` `count` times, `count` >= 1; return the last. Loops may nest."""
+    before, body, after = builder.block, builder.append_basic_block("body"), builder.append_basic_block("after")
+    builder.branch(body)
+    builder.position_at_end(body)
+    left, carried = builder.phi(WORD), [builder.phi(value.type) for value in values]
+    found = step(carried)
+    fewer = builder.sub(left, WORD(1))
+    for phi, start, again in zip([left, *carried], [count, *values], [fewer, *found], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(again, builder.block)
+    builder.cbranch(builder.icmp_signed(">", fewer, WORD(0)), body, after)
+    builder.position_at_end(after)
+    return found
+
+
 add_lines = _by_lines(lambda builder, x, y: builder.fadd(x, y))
 
 subtract_lines = _by_lines(lambda builder, x, y: builder.fsub(x, y))
@@ -184,9 +229,8 @@ def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride
 
 @_intrinsic
 def stack_block(_: Any, like: Any) -> Any:
-    """Return an uninitialised array of `BLOCK` elements on the stack, of the dtype of `like`.
-
-    Provably apart from any argument.
+    """Return `BLOCK` elements on the stack, uninitialised, of the dtype of `like`, apart from any
+    argument.
     """
     result = types.Array(like.dtype, 1, "C")
 
@@ -217,10 +261,7 @@ def _word(real: Any) -> Any:
 
 @_intrinsic
 def pow2(_: Any, shifted: Any) -> Any:
-    """Return 2.0**n of n + `SHIFT`, for normal results.
-
-    The lowest bits of that sum are the biased exponent.
-    """
+    """Return 2.0**n of n + `SHIFT`, whose lowest bits are the biased exponent."""
     fraction = 23 if shifted == types.float32 else 52
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -231,9 +272,8 @@ def pow2(_: Any, shifted: Any) -> Any:
 
 
 def _swap_order(builder: Any, word: Any) -> Any:
-    """Flip all bits but the sign of negative words.
-
-    As integers, they are then in the order of the real numbers. Its own inverse.
+    """Flip all bits but the sign of negative words: integers in the order of the reals. Its own
+    inverse.
     """
     bits = word.type.width
     sign = builder.ashr(word, ir.Constant(word.type, bits - 1))
@@ -242,10 +282,7 @@ def _swap_order(builder: Any, word: Any) -> Any:
 
 @_intrinsic
 def key_of(_: Any, real: Any) -> Any:
-    """Return the integer that stands for a real number in comparisons.
-
-    The largest of many is then found in any order, by vectors.
-    """
+    """Return the integer that stands for a real in comparisons, in which vectors are quick."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _swap_order(builder, builder.bitcast(args[0], ir.IntType(_word(real).bitwidth)))
