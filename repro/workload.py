@@ -16,22 +16,18 @@ What this module does not see: scenarios, planners, detectors and verdicts.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.array_difference import same_bits
 from allocsim.model import Document, Plan, Program, Run
 from engine.d_differential import HostRun, tap
-from engine.d_differential.orders import run_in
 from engine.d_differential.side_comparison import Progress, silent
 from engine.graph import Tensor
 from engine.graph.lowering import Lowered
+from engine.kernels.binding import Array
 from engine.runtime import Runtime
 from engine.training.measured_memory import MemoryOfRun, MemoryProbe
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +81,13 @@ def host_runs(workload: Workload, steps: int) -> list[HostRun]:
 
 
 def bind(workload: Workload, plan: Plan) -> Runtime:
-    """Take memory for the program by a plan, sound or not; errors are as of `Runtime`."""
-    return Runtime(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads, suspect=True)
+    """Take memory for the program by a plan, sound or not, in its order; errors as of `Runtime`."""
+    of = workload
+    return Runtime(of.lowered, plan, parameters=of.parameters, threads=of.threads, suspect=True, order=of.order)
 
 
 def session(workload: Workload, plan: Plan, steps: int) -> Document:
-    """Return the runs of a training by `plan`, as a document.
-
-    Where its slots are those of a plan of another program, it is that plan that runs.
-    """
+    """Return the runs of a training by `plan`, or by the plan whose slots it has."""
     made = plan if workload.planned_as is None else workload.planned_as
     return Document.of(
         *(
@@ -119,11 +113,7 @@ def train(
     with bind(workload, plan) as runtime:
         taps = tap(runtime, workload.gradient_values)
         for number, host in enumerate(host_runs(workload, steps)):
-            outputs = (
-                runtime.run(host.inputs, skip=host.skip, observer=taps)
-                if workload.order is None
-                else run_in(runtime, workload.order, host.inputs, skip=host.skip, observer=taps)
-            )
+            outputs = runtime.run(host.inputs, skip=host.skip, observer=taps)
             losses.append(float(outputs[workload.loss][0]))
             gradients.append(taps.take())
             progress(name, number + 1, steps)
@@ -136,10 +126,7 @@ def measured(workload: Workload, plan: Plan) -> MemoryOfRun:
     """Return what the first step by a plan, sound or not, holds by category, and the prediction."""
     with bind(workload, plan) as runtime:
         probe = MemoryProbe(runtime)
-        if workload.order is None:
-            runtime.run(workload.inputs, observer=probe)
-        else:
-            run_in(runtime, workload.order, workload.inputs, observer=probe)
+        runtime.run(workload.inputs, observer=probe)
         return probe.measured()
 
 

@@ -26,10 +26,9 @@ What this module does not see: why a difference arose (`allocsim.verdict`).
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.array_difference import relative_error, same_bits
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW
@@ -37,9 +36,8 @@ from allocsim.verdict.evidence import Origin
 from engine.d_differential.distance import gap_of
 from engine.d_differential.rounding import Difference, bound, nature
 from engine.graph.widening import widened
+from engine.kernels.binding import Array
 from engine.runtime import Runtime
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +206,7 @@ def tap(runtime: Runtime, values: Iterable[int]) -> Tap:
 
 
 def compare(mine: Array, right: Array) -> tuple[float | None, float | None]:
-    """Return |mine| / |right| and the cosine between them.
-
-    Returns None where the reference is zero or a number is not finite.
-    """
+    """Return |mine| / |right| and their cosine; None where right is 0 or a number not finite."""
     a, b = np.asarray(mine, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()
     length, length_right = float(np.linalg.norm(a)), float(np.linalg.norm(b))
     if not length_right or not np.isfinite(length) or not np.isfinite(length_right):

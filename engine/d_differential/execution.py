@@ -17,28 +17,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.array_difference import relative_error, same_bits
 from allocsim.model import HOST_READ, HOST_WRITE, OWN, UNPLACED, VIEW, Op, Plan, Program
 from allocsim.verdict.evidence import Origin
 from engine.d_differential.distance import gap_of
+from engine.kernels.binding import Array
 from engine.runtime import Runtime
 from engine.runtime.documents import Playable, playable
-
-Array = NDArray[Any]
 
 TIMED_RUNS: Final = 5
 
 
 def execute(plan: Plan, *, seed: int = 0) -> str | None:
-    """Return the first operand or result that differs from a run without reuse, in words, or None.
-
-    Raises EngineError for what cannot be run.
-    """
+    """Say what first differs from a run without reuse; EngineError for what cannot run."""
     origin = parting(plan, seed=seed)
     if origin is None:
         return None
@@ -65,9 +60,8 @@ def parting(plan: Plan, *, skips: Sequence[Collection[int]] = ((),), seed: int =
 def _differing(
     given: Playable, plan: Plan, skips: Sequence[Collection[int]], *, before: tuple[int, int] | None = None
 ) -> Origin | None:
-    """Return the first difference of both sides.
-
-    With the (run, step) `before`, it is the difference of the operands of that op.
+    """Return the first difference of both sides, with `before` (run, step) that of that op's
+    operands.
     """
     ops = [op for op in plan.program.ops if op.kind != VIEW]
     with _bound(given, plan) as mine, _bound(given, apart(plan.program)) as right:
@@ -119,13 +113,8 @@ def apart(program: Program) -> Plan:
     """Return the plan that keeps every buffer in memory of its own."""
     count = len(program.buffers)
     nothing = np.zeros(count, dtype=np.int64)
-    return Plan(
-        program=program,
-        arena=np.full(count, OWN, dtype=np.int32),
-        offset=nothing,
-        nbytes=nothing.copy(),
-        source="apart",
-    )
+    arena = np.full(count, OWN, dtype=np.int32)
+    return Plan(program=program, arena=arena, offset=nothing, nbytes=nothing.copy(), source="apart")
 
 
 def _bound(given: Playable, plan: Plan) -> Runtime:

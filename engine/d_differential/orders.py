@@ -17,13 +17,12 @@ runtimes and a hash of each operand.
 What this module does not see: how races are found (`allocsim.judge.fast.h_races`), and timing.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.array_difference import relative_error, same_bits
 from allocsim.diagnostics import check
@@ -32,9 +31,9 @@ from allocsim.judge.violations import Violation
 from allocsim.model import HOST_WRITE, VIEW, Document, Plan, Program
 from allocsim.programs.streams import branches, on_streams, preferring, shuffled
 from engine.graph.lowering import Lowered
-from engine.runtime import Observer, Runtime
+from engine.kernels.binding import Array
+from engine.runtime import Runtime
 
-Array = NDArray[Any]
 Uploads = Mapping[int, Sequence[Array]]
 """Step of a `host.write` -> the array of each result; zeros where none is given."""
 
@@ -152,22 +151,6 @@ def spread(lowered: Lowered, streams: int, plan: Plan | None = None) -> Lowered:
     return replace(lowered, program=on_streams(lowered.program, branches(lowered.program, streams), plan=plan))
 
 
-def run_in(
-    runtime: Runtime,
-    order: Sequence[int],
-    inputs: Mapping[str, Array],
-    *,
-    skip: Collection[str] = (),
-    observer: Observer | None = None,
-) -> dict[str, Array]:
-    """Do what `Runtime.run` does, with the steps in another order."""
-    for step in order:
-        runtime.execute(step, inputs, skip)
-        if observer is not None:
-            observer(step, runtime.operands(step), runtime.results(step))
-    return runtime.outputs()
-
-
 def full_order(program: Program, race: Violation) -> tuple[int, ...]:
     """Return the whole legal order that exchanges the two ops of a race and little else."""
     if race.op is None or race.other_op is None:
@@ -216,9 +199,8 @@ def _uploads(lowered: Lowered, inputs: Mapping[str, Array] | Uploads) -> Uploads
 
 
 def _run(machine: Runtime, order: Sequence[int], uploads: Uploads) -> Iterator[tuple[int, tuple[Array, ...]]]:
-    """Run the steps in this order, and yield each with its operands as they are just before it.
-
-    Views touch no bytes.
+    """Run the steps in this order; yield each, but views, with its operands as they are just before
+    it.
     """
     ops = machine.program.ops
     writes, views = (set(np.flatnonzero(ops.is_kind(kind)).tolist()) for kind in (HOST_WRITE, VIEW))

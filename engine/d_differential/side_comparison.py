@@ -38,10 +38,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.model import OWN, Plan
@@ -56,14 +55,13 @@ from engine.d_differential.sides import (
     Scale,
     remaining,
     row_of,
-    run,
     shown,
 )
 from engine.graph.lowering import Lowered
 from engine.graph.widening import is_wide, widened
+from engine.kernels.binding import Array
 from engine.runtime import Runtime
 
-Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, how many are done, how many there are)."""
 
@@ -105,9 +103,10 @@ class Side:
         """Whether its floats are float64."""
         return is_wide(self.lowered)
 
-    def bound(self, threads: int | None) -> Runtime:
+    def bound(self, threads: int | None, order: Sequence[int] | None) -> Runtime:
         """Take memory and bind the ops; errors as of `Runtime`."""
-        return EXECUTORS[self.executor].bind(self.lowered, self.plan, parameters=self.parameters, threads=threads)
+        bind = EXECUTORS[self.executor].bind
+        return bind(self.lowered, self.plan, parameters=self.parameters, threads=threads, order=order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,16 +171,18 @@ def compare(
             _require_apart(side)
     records = [_SideNotes(side) for side in sides]
     with ExitStack() as stack:
-        basis = Kept(stack.enter_context(reference.bound(threads)), order)
-        exact = None if truth is None else Kept(stack.enter_context(truth.bound(threads)), order)
-        machines = [None if side in (reference, truth) else stack.enter_context(side.bound(threads)) for side in sides]
+        basis = Kept(stack.enter_context(reference.bound(threads, order)))
+        exact = None if truth is None else Kept(stack.enter_context(truth.bound(threads, order)))
+        machines = [
+            None if side in (reference, truth) else stack.enter_context(side.bound(threads, order)) for side in sides
+        ]
         for number, host in enumerate(runs):
             basis.run(host)
             if exact is not None:
                 exact.run(_wide(host))
             scale = Scale(basis, exact)
             for record, machine in zip(records, machines, strict=True):
-                record.keep(number, *_taken(record.side, machine, host, scale, order))
+                record.keep(number, *_taken(record.side, machine, host, scale))
                 progress(record.side.name, number + 1, len(runs))
     for record in records:
         if lockstep and record.looked_into and record.side not in (reference, truth):
@@ -191,7 +192,7 @@ def compare(
 
 
 def _taken(
-    side: Side, machine: Runtime | None, host: HostRun, scale: Scale, order: Sequence[int] | None
+    side: Side, machine: Runtime | None, host: HostRun, scale: Scale
 ) -> tuple[Mapping[str, Array], Sequence[ComparedResult]]:
     """Run a side once; return what the host reads, and how every result compares."""
     if machine is None:  # the reference or the truth: it has run
@@ -200,8 +201,8 @@ def _taken(
     host = _wide(host) if side.wide else host
     watch = ResultComparer(side.lowered, scale)
     if EXECUTORS[side.executor].observed:
-        return run(machine, host, order, observer=watch), watch.found
-    outputs = run(machine, host, order)
+        return machine.run(host.inputs, skip=host.skip, observer=watch), watch.found
+    outputs = machine.run(host.inputs, skip=host.skip)
     for step, value in remaining(machine):
         watch.look(step, value, machine.array(value))
     return outputs, watch.found
@@ -259,7 +260,7 @@ def _origins(
 ) -> tuple[Origin, ...]:
     with ExitStack() as stack:
         planned, reference, truth = (
-            None if side is None else stack.enter_context(side.bound(threads)) for side in sides
+            None if side is None else stack.enter_context(side.bound(threads, order)) for side in sides
         )
         assert planned is not None
         assert reference is not None

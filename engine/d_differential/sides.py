@@ -2,10 +2,10 @@
 
 Both keep every result of a run.
 
-    basis, exact = Kept(reference, order), Kept(truth, order)       # bound runtimes whose plans keep every buffer apart
+    basis, exact = Kept(reference), Kept(truth)       # bound runtimes whose plans keep every buffer apart
     basis.run(host), exact.run(wide_host)
-    watch = Watch(lowered, Scale(basis, exact))
-    run(machine, host, order, observer=watch)
+    watch = ResultComparer(lowered, Scale(basis, exact))
+    machine.run(host.inputs, skip=host.skip, observer=watch)
     watch.found                                                     # one `ComparedResult` for each result of each op, in the order run
 
 After a run the memory of a plan without reuse holds every value, but for those that the program
@@ -19,23 +19,19 @@ What this module does not see: modes and how they are chosen
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.array_difference import same_bits
 from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW
 from engine.d_differential import HostRun, tap
 from engine.d_differential.distance import Gap, gap_of
-from engine.d_differential.orders import run_in
 from engine.d_differential.rounding import Nature, bound, nature, worst
 from engine.graph.lowering import Lowered
 from engine.graph.widening import is_wide
-from engine.runtime import Observer, Runtime
-
-Array = NDArray[Any]
+from engine.kernels.binding import Array
+from engine.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +62,14 @@ class LayerRow:
     """None where something differs and no truth is there to tell."""
 
 
-def run(
-    machine: Runtime, host: HostRun, order: Sequence[int] | None, *, observer: Observer | None = None
-) -> dict[str, Array]:
-    """Run a bound program once, in the list's order or another."""
-    if order is None:
-        return machine.run(host.inputs, skip=host.skip, observer=observer)
-    return run_in(machine, order, host.inputs, skip=host.skip, observer=observer)
-
-
 # what is compared with ----------------------------------------------------------------------------
 
 
 class Kept:
     """A runtime that keeps what it makes, and copies of what it overwrites itself."""
 
-    def __init__(self, machine: Runtime, order: Sequence[int] | None) -> None:
-        self.machine, self._order = machine, order
+    def __init__(self, machine: Runtime) -> None:
+        self.machine = machine
         lost = overwritten(machine)
         self._tap = tap(machine, lost) if lost else None
         self._copies: dict[int, Array] = {}
@@ -90,7 +77,7 @@ class Kept:
 
     def run(self, host: HostRun) -> None:
         """Do one run and keep what it makes, until the next."""
-        self.outputs = run(self.machine, host, self._order, observer=self._tap)
+        self.outputs = self.machine.run(host.inputs, skip=host.skip, observer=self._tap)
         self._copies = self._tap.take() if self._tap is not None else {}
 
     def array(self, value: int) -> Array:
@@ -183,9 +170,8 @@ class ResultComparer:
 
 
 def shown(kept: Kept, scale: Scale) -> list[ComparedResult]:
-    """Return the comparison of the reference or of the truth for one step.
-
-    The reference equals itself; the truth shows how far the reference is from it.
+    """Compare the reference (equal to itself) or the truth (how far the reference is from it) for a
+    step.
     """
     found = []
     for step, values in compared(kept.machine.lowered).items():
@@ -251,10 +237,7 @@ def overwritten(machine: Runtime) -> list[int]:
 
 
 def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
-    """Yield (step, value) of the results that are there after a run under any plan.
-
-    What persists, and what the host reads.
-    """
+    """Yield (step, value) of what any plan leaves: what persists, and what the host reads."""
     program = machine.program
     ops = program.ops
     persistent, gone = program.buffers.persistent, set(overwritten(machine))

@@ -26,7 +26,7 @@ What this module does not see: what makes a plan sound (`allocsim.judge`) and wh
 (`engine.kernels`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Self
 from weakref import finalize
 
@@ -71,6 +71,7 @@ class Runtime:
         allocate: Allocate | None = None,
         executor: str = "calls",
         suspect: bool = False,
+        order: Sequence[int] | None = None,
     ) -> None:
         """Take memory, lay the parameters and bind every call.
 
@@ -91,6 +92,7 @@ class Runtime:
                 does not check what is written outside a block.
             executor: one of `EXECUTORS`: `calls`, or `tape` for very large and very small graphs.
             suspect: run the plan unjudged, sound or not: for those who look at what it does.
+            order: every step, in the order in which a run does them one by one; the list's by default.
 
         Raises:
             EngineError: the plan is not of this program or cannot be bound; a parameter is missing,
@@ -133,6 +135,7 @@ class Runtime:
             (lowered.tensors[step].name, step) for step in np.flatnonzero(ops.is_kind(HOST_READ)).tolist()
         )
         self._names = {name for _, name in self._writes}
+        self._order = order
         # before calls are bound, each for as many threads as it may use; who forgets to close gives
         # them back when it is let go
         self._give_back = finalize(self, limit(allowed() if threads is None else threads))
@@ -152,14 +155,14 @@ class Runtime:
         self, inputs: Mapping[str, Array], *, skip: Collection[str] = (), observer: Observer | None = None
     ) -> dict[str, Array]:
         """Write the inputs, run every op in order, and return a copy of each tensor the host reads,
-        by name.
+        by name. With an order of one's own, inputs are written where it has them.
 
         Inputs named in `skip` are not written: the op reads whatever its bytes hold. A state with a
         reset that gets no array is set to zeros.
         """
         self._check_inputs(inputs, skip)
-        if observer is not None:
-            return self._observed(inputs, skip, observer)
+        if observer is not None or self._order is not None:
+            return self._one_by_one(inputs, skip, observer)
         for step, name in self._writes:
             if name not in skip:
                 self._write(step, name, inputs)
@@ -228,20 +231,24 @@ class Runtime:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _observed(self, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer) -> dict[str, Array]:
+    def _one_by_one(
+        self, inputs: Mapping[str, Array], skip: Collection[str], observer: Observer | None
+    ) -> dict[str, Array]:
         if not self._watched:
             self._watched = [
                 (None if kernel is None else self.call(step), self.operands(step), self.results(step))
                 for step, kernel in enumerate(self.kernels)
             ]
         with np.errstate(all="ignore"):
-            for step, (call, operands, results) in enumerate(self._watched):
+            for step in range(len(self._watched)) if self._order is None else self._order:
+                call, operands, results = self._watched[step]
                 if call is not None:
                     function, arguments = call
                     function(*arguments)
                 elif step < len(self._writes):
                     self.execute(step, inputs, skip)
-                observer(step, operands, results)
+                if observer is not None:
+                    observer(step, operands, results)
         return self.outputs()
 
     def _write(self, step: int, name: str, inputs: Mapping[str, Array]) -> None:

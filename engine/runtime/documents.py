@@ -17,17 +17,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.model import HOST_READ, HOST_WRITE, VIEW, Op, Program, Role, Value
 from engine.graph import ITEMSIZES, Graph, Tensor
 from engine.graph.lowering import Lowered
 from engine.kernels import KERNELS, Kernel
+from engine.kernels.binding import Array
 from engine.ops import OPS, REQUIRED
 from engine.runtime.plan_memory import NUMPY_DTYPES
-
-Array = NDArray[Any]
 
 SILENT: Final = (VIEW, HOST_WRITE, HOST_READ)
 """Kinds without a kernel."""
@@ -44,10 +42,7 @@ class Playable:
 
 
 def playable(program: Program, *, seed: int = 0) -> Playable:
-    """Return the program with kernels and data.
-
-    Raises EngineError, with the place and the rule, if the engine cannot run it. O(bytes).
-    """
+    """Return the program with kernels and data; EngineError, with the place, if it cannot run."""
     rng = np.random.default_rng(seed)
     graph = Graph(program.name)
     used = np.unique(np.concatenate([program.ops.operands, program.ops.results])).tolist()

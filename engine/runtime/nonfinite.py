@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.model import HOST_WRITE, Role
+from engine.kernels.binding import Array
 from engine.runtime import Runtime
 
-Array = NDArray[Any]
 What = Literal["nan", "infinity"]
 
 PERSISTENT = (Role.PARAMETER, Role.STATE)

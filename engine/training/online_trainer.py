@@ -13,18 +13,17 @@ shows in the numbers. Weights, moments and what does not change lie outside.
 What this module does not see: what is wrong with an answer, and whose fault it is.
 """
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from allocsim.model import Document, Plan
+from allocsim.model import Document
 from allocsim.online.eager_host import EagerHost, on_device
 from engine.graph.lowering import Lowered
 from engine.kernels.binding import Array
 from engine.models.trainable import Model
-from engine.runtime import Observer, Runtime
+from engine.runtime import Runtime
 from engine.training.trainer import Trainer
 
 
@@ -42,40 +41,21 @@ class OnlineTrainer(Trainer):
         return self.host.document()
 
     def _runtime(self, lowered: Lowered, parameters: dict[str, Array], resident: dict[str, Array]) -> Runtime:
-        """Run the host through the step; return what does its ops where memory was given out.
-
-        Raises CapacityError and PlannerError as the host does.
+        """Run the host through the step, errors as there; return what does its ops in the memory
+        given out.
         """
         program = on_device(lowered.program, self.host.streams(lowered.program))
         plan, order = self.host.run(program)
         if not len(self._held):
             self._held = np.zeros(self.host.capacity + 64, np.uint8)  # pages that nobody touches cost nothing
         start = -self._held.ctypes.data % 64
-        return _InOrder(
+        return Runtime(
             replace(lowered, program=plan.program),
             plan,
-            order,
             parameters=parameters,
             resident=resident,
             threads=self._threads,
+            suspect=True,  # what the allocator gives out is run, right or wrong
+            order=order,
             allocate=lambda nbytes: self._held[start : start + nbytes],
         )
-
-
-class _InOrder(Runtime):
-    """A step whose ops the device does in its own order, under a plan that nobody has judged."""
-
-    def __init__(self, lowered: Lowered, plan: Plan, order: tuple[int, ...], **rest: Any) -> None:
-        super().__init__(lowered, plan, suspect=True, **rest)
-        self._order = order
-
-    def run(
-        self, inputs: Mapping[str, Array], *, skip: Collection[str] = (), observer: Observer | None = None
-    ) -> dict[str, Array]:
-        """Do the ops in the device's order; else as `Runtime.run`."""
-        self._check_inputs(inputs, skip)
-        for step in self._order:
-            self.execute(step, inputs, skip)
-            if observer is not None:
-                observer(step, self.operands(step), self.results(step))
-        return self.outputs()

@@ -14,7 +14,7 @@ from allocsim.model import HOST_READ, HOST_WRITE, Arena, Document, Role
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.programs.placed_plans import placed
 from allocsim.programs.streams import branches, on_streams, preferring, without_wait
-from engine.d_differential.orders import as_json, describe, explore, full_order, run_in, spread
+from engine.d_differential.orders import as_json, describe, explore, full_order, spread
 from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.models.llama import SMOLLM2_135M, batch, init_parameters, training_graph
@@ -124,9 +124,13 @@ def test_a_wait_forgotten_is_found_and_seen(step):
 
 def test_a_run_in_list_order_is_the_run(step):
     lowered, made, inputs, parameters = step
-    with Runtime(lowered, made, parameters=parameters) as one, Runtime(lowered, made, parameters=parameters) as other:
+    order = range(len(lowered.program.ops))
+    with (
+        Runtime(lowered, made, parameters=parameters) as one,
+        Runtime(lowered, made, parameters=parameters, order=order) as other,
+    ):
         steps = []
-        outputs = run_in(other, range(len(lowered.program.ops)), inputs, observer=lambda step, *_: steps.append(step))
+        outputs = other.run(inputs, observer=lambda step, *_: steps.append(step))
         assert one.run(inputs) == outputs
         assert steps == list(range(len(lowered.program.ops)))
 
