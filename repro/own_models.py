@@ -19,41 +19,25 @@ What this module does not see: detectors and verdicts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.allocators.planner import in_a_line
 from allocsim.allocators.strangers import named_object
 from allocsim.errors import AllocsimError, EngineError
 from allocsim.printable import one_line
-from engine.graph import Graph, Tensor
+from engine.kernels.binding import Array
 from engine.models.trainable import Model
 from engine.training import config as configs
 from engine.training.dataset import Dataset
 from engine.training.step_rules import StepRules
-from engine.training.trainer import Trainer
+from engine.training.trainer import Trainer, UnplannedBuild
 from repro.scenario import OwnTraining, Scenario
-
-Array = NDArray[Any]
 
 HOW: Final = frozenset({"data", "loss", "optimizer"})
 """What the trial of a model that was named is told on the command line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnSetup:
-    """A training run of a model of one's own, ready to be lowered."""
-
-    graph: Graph
-    loss: Tensor
-    gradients: Mapping[Tensor, Tensor]
-    """Parameter -> gradient, before the optimiser takes it."""
-    parameters: Mapping[str, Array]
-    inputs: Mapping[str, Array]
 
 
 def trial(
@@ -185,14 +169,11 @@ def find_trained(path: Path, how: Mapping[str, Any], *, steps: int) -> Scenario:
     )
 
 
-def set_up_own(training: OwnTraining) -> OwnSetup:
+def set_up_own(training: OwnTraining) -> UnplannedBuild:
     """Return graph, weights and inputs of a model of one's own.
 
     Raises EngineError where model, batch, loss and optimizer do not fit together.
     """
     of = training
     with Trainer(of.model, loss=of.loss, optimizer=of.optimizer, hyper=of.hyper, rules=of.rules) as trainer:
-        made = trainer.unplanned("optimizer", of.batch)
-    return OwnSetup(
-        graph=made.graph, loss=made.loss, gradients=made.graph.gradients, parameters=made.parameters, inputs=made.inputs
-    )
+        return trainer.unplanned("optimizer", of.batch)

@@ -31,9 +31,10 @@ from allocsim.r_replay import slots_for
 from engine.d_differential.orders import spread
 from engine.d_differential.side_comparison import Progress, silent
 from engine.graph.lowering import lower
+from engine.training.trainer import UnplannedBuild
 from repro.lora_setup import Setup, set_up
 from repro.options import EngineOptions
-from repro.own_models import OwnSetup, set_up_own
+from repro.own_models import set_up_own
 from repro.scenario import OwnTraining, Scenario, Training, repaired
 from repro.workload import Trained, Workload, train
 
@@ -48,7 +49,7 @@ class Experiment:
     """The repaired twin, if the options ask for it."""
     options: EngineOptions
     steps: int
-    setup: Setup | OwnSetup
+    setup: Setup | UnplannedBuild
     workload: Workload
     planner: Planner
     """The planner under test, with the defect that the scenario puts into its belief."""
@@ -97,7 +98,7 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
     )
 
 
-def _setup_of(training: Training | OwnTraining, options: EngineOptions) -> Setup | OwnSetup:
+def _setup_of(training: Training | OwnTraining, options: EngineOptions) -> Setup | UnplannedBuild:
     if isinstance(training, OwnTraining):
         options.check_own()
         return set_up_own(training)
@@ -106,7 +107,7 @@ def _setup_of(training: Training | OwnTraining, options: EngineOptions) -> Setup
     )
 
 
-def workload_of(setup: Setup | OwnSetup, scenario: Scenario, options: EngineOptions) -> Workload:
+def workload_of(setup: Setup | UnplannedBuild, scenario: Scenario, options: EngineOptions) -> Workload:
     """Return a training of the scenario, lowered with its kernels, in list order."""
     return Workload(
         lowered=lower(setup.graph, (setup.loss,), kernels=scenario.kernels),
@@ -129,10 +130,7 @@ def on_streams(workload: Workload, streams: int, plan: Plan | None) -> Workload:
 
 
 def planner_of(scenario: Scenario, name: str) -> Planner:
-    """Return the planner of that name, with the scenario's belief.
-
-    Raises PlannerError where it has none that could be replaced.
-    """
+    """Return the planner of that name with the scenario's belief; PlannerError without one."""
     planner = find(name)
     if scenario.belief is None:
         return planner

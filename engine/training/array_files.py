@@ -19,12 +19,11 @@ from typing import IO, Any, Final
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.files.gate import refused_with, refusing
+from engine.kernels.binding import Array
 
-Array = NDArray[Any]
 _refused: Final = refused_with(EngineError)
 
 GROWTH: Final = 64
@@ -76,10 +75,7 @@ def _check_members(path: str, rows: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _array(where: str, file: IO[bytes], length: int, ceiling: int) -> Array:
-    """Read header and numbers of one array of a stream of `length` bytes.
-
-    The numbers take what is left of it, no byte more or less.
-    """
+    """Read header and numbers of one array, which take all of a stream of `length` bytes."""
     with refusing(where, "array of numbers", refusal=_refused):
         version = npy.read_magic(file)
         if version not in _HEADERS:

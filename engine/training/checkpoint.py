@@ -30,7 +30,6 @@ What this module does not see: graphs and plans; the same weights go on under an
 
 import json
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -44,7 +43,7 @@ from allocsim.files.gate import converted, refused_with, refusing
 from engine.models.trainable import Model
 from engine.training.checkpoint_parts import forget, read_parts, write_part
 from engine.training.dataset import Dataset
-from engine.training.digests import digest, ordered
+from engine.training.digests import content, digest, ordered
 from engine.training.epoch_results import EpochResult
 from engine.training.measured_memory import MemoryRecord
 from engine.training.settings import Epoch, Settings, TrainingState
@@ -96,18 +95,11 @@ def made_on() -> dict[str, str]:
 def identity(
     model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what a course of training is decided by, by name.
-
-    `about`, and what can be seen. O(bytes of the weights and of the data).
-    """
-    state = blake2b(digest_size=16)
-    for name, array in sorted({**model.parameters, **model.states}.items()):
-        state.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    """Return by name what decides a course of training: `about`, and what can be seen. O(bytes)."""
     return {
         "model": model.name,
-        "initial weights": state.hexdigest(),
-        "data": dataset.digest(),
+        "initial weights": content({**model.parameters, **model.states}),
+        "data": content(dataset.columns),
         "shard": dataset.shard,
         "batch": settings.batch,
         "logical batch": settings.batch * settings.period,
@@ -223,10 +215,7 @@ def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
-    """Return the tensors of a checkpoint, whole, and what its metadata says.
-
-    Raises EngineError if the file is none, or is not as it was written.
-    """
+    """Return a checkpoint's tensors and metadata; EngineError if it is none, or was changed."""
     from safetensors import safe_open  # noqa: PLC0415 - only who resumes needs it
 
     with refusing(str(path), "checkpoint", refusal=_refused), safe_open(path, framework="numpy") as file:

@@ -15,6 +15,7 @@ What this module does not see: who holds what in memory, and when all have writt
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from glob import escape
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -34,9 +35,8 @@ _refused: Final = refused_with(EngineError)
 
 
 def write_part(path: Path, arrays: Mapping[str, Array], rank: int, ranks: int) -> str:
-    """Write the part of one rank beside the checkpoint; return the name of its file. O(bytes).
-
-    Raises OutputError where it cannot be written.
+    """Write one rank's part beside the checkpoint; return its file's name. O(bytes). Raises
+    OutputError.
     """
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 
@@ -89,12 +89,8 @@ def _read(path: Path, name: str, rank: int, ranks: int) -> dict[str, Any]:
 
 def forget(path: Path, kept: Sequence[str]) -> None:
     """Throw away the parts of earlier checkpoints of this file; what cannot go stays."""
-    for place in path.parent.glob(f"{_escaped(path.name)}.*-of-*.*"):
+    for place in path.parent.glob(f"{escape(path.name)}.*-of-*.*"):
         told = _NAME.fullmatch(place.name)
         if told is not None and told["file"] == path.name and place.name not in kept:
             with suppress(OSError):
                 place.unlink()
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)

@@ -266,13 +266,10 @@ class Text(_KindTable, frozen=True, tag="text"):
     shard: int = 1
 
 
-class Tokens(_KindTable, frozen=True, tag="tokens"):
+class Tokens(Text, frozen=True, tag="tokens"):
     """`engine.training.data.tokens`."""
 
     maker = staticmethod(sources.tokens)
-    path: str
-    seq: int
-    shard: int = 1
 
 
 class Arrays(_KindTable, frozen=True, tag="arrays"):
@@ -342,10 +339,7 @@ def read(path: str | Path) -> Config:
 
 
 def about(config: Config) -> dict[str, Any]:
-    """Return what decides a course of training and neither weights nor settings show.
-
-    What the model computes, and the schedule.
-    """
+    """Return what neither weights nor settings show: what the model computes, and the schedule."""
     left: tuple[str, ...] = ("weights", "adapter")  # paths; what they hold is hashed
     if not getattr(config.model, "experts", 0):
         left += _EXPERTS  # a checkpoint of before there were any goes on
@@ -354,10 +348,7 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def schedule(config: Config) -> Schedule | None:
-    """Return the schedule, None where the file has none.
-
-    Raises EngineError for an unknown kind or an option it does not take.
-    """
+    """Return the schedule, None without; EngineError for an unknown kind or option."""
     curve = config.schedule
     if curve is None:
         return None

@@ -12,17 +12,15 @@ What this module does not see: models.
 """
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError
 from allocsim.files.gate import CEILINGS, content, refused_with
+from engine.kernels.binding import Array
 from engine.training import array_files
 from engine.training.dataset import LABELS, Dataset
-
-Array = NDArray[Any]
 
 SHAPES: Final = ("horizontal bar", "vertical bar", "cross", "frame")
 """Classes of `shapes`, by number."""
@@ -65,7 +63,8 @@ def shapes(images: int, *, size: int = 12, noise: float = 0.2, seed: int = 0) ->
 
 def text(path: str | Path, *, seq: int, shard: int = 1) -> Dataset:
     """Return the bytes of a file as sequences of `seq` tokens, labelled with the next byte."""
-    return sequences(np.frombuffer(_content(path), dtype=np.uint8), seq=seq, shard=shard, source=str(path))
+    found = content(path, CEILINGS["stream"], refusal=refused_with(EngineError))
+    return sequences(np.frombuffer(found, dtype=np.uint8), seq=seq, shard=shard, source=str(path))
 
 
 def tokens(path: str | Path, *, seq: int, shard: int = 1) -> Dataset:
@@ -89,7 +88,3 @@ def sequences(stream: Array, *, seq: int, shard: int = 1, source: str = "the str
     pieces = stream[: count * seq + 1].astype(np.int32)
     columns = {"tokens": pieces[:-1].reshape(count, seq), LABELS: pieces[1:].reshape(count, seq)}
     return Dataset(columns=columns, shard=shard)
-
-
-def _content(path: str | Path) -> bytes:
-    return content(path, CEILINGS["stream"], refusal=refused_with(EngineError))

@@ -11,7 +11,6 @@ What this module does not see: models, and what a column means.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -53,9 +52,8 @@ class Dataset:
 
     @classmethod
     def of(cls, data: Array, labels: Array | None = None, *, shard: int = 1, **columns: Array) -> "Dataset":
-        """Return a dataset of `data` [n, ...] and `labels`: [n] class numbers, or [n, ...] targets.
-
-        Further columns by name.
+        """Return `data` [n, ...], `labels` ([n] class numbers or [n, ...] targets) and further
+        columns.
         """
         given = {"data": data, **({} if labels is None else {LABELS: labels}), **columns}
         return cls(columns={name: np.asarray(column) for name, column in given.items()}, shard=shard)
@@ -89,11 +87,3 @@ class Dataset:
             raise EngineError(f"the first {count} datapoints are no whole number of shards of {self.shard}")
         head = order[: whole * self.shard].reshape(whole, self.shard)
         return np.concatenate([head[generator.permutation(whole)].reshape(-1), order[whole * self.shard :]])
-
-    def digest(self) -> str:
-        """Return a hash of all columns: what a checkpoint remembers its data by. O(bytes)."""
-        state = blake2b(digest_size=16)
-        for name, column in sorted(self.columns.items()):
-            state.update(f"{name} {column.dtype.str} {column.shape}".encode())
-            state.update(np.ascontiguousarray(column).reshape(-1).view(np.uint8).data)
-        return state.hexdigest()

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.model import Document
+from engine.kernels.binding import Array
 from engine.models.trainable import Model
 from engine.training import checkpoint
 from engine.training.dataset import LABELS, Dataset
@@ -35,8 +35,6 @@ from engine.training.nonfinite_policy import Lookout, tell_unless_falling, warn
 from engine.training.schedules import Position, Schedule
 from engine.training.settings import Epoch, Settings, Split, TrainingState
 from engine.training.trainer import Trainer
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,14 +26,13 @@ from typing import Annotated, Any, Final, TypedDict
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from allocsim.liveness.memory_categories import CATEGORIES, MemoryByCategory, by_category, categories_of
 from allocsim.model import Program
 from allocsim.model.layout import Int64s
+from engine.kernels.binding import Array
 from engine.runtime import Runtime
 
-Array = NDArray[Any]
 NEVER: Final = -1
 
 

@@ -22,15 +22,14 @@ What this module does not see: graphs, plans.
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
+from engine.kernels.binding import Array
 from engine.training.trainer import BatchOutcome
 
-Array = NDArray[Any]
 Nonfinite = Literal["stop", "warn", "ignore"]
 NONFINITE: Final[tuple[str, ...]] = get_args(Nonfinite)
 

@@ -20,18 +20,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, UnknownNameError
 from engine.front.record import Eager, Node, constant, tracking
 from engine.front.tensors import EagerTensor
 from engine.kernels import KERNELS
+from engine.kernels.binding import Array
 from engine.ops import OPS
 from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.training.optimizers import OPTIMIZERS
 from engine.training.step_rules import AVERAGE, SCALE, SKIPPED, StepRules, StepUpdate
-
-Array = NDArray[Any]
 
 
 class TensorOptimizer:

@@ -28,7 +28,6 @@ from math import prod
 from typing import Any, Final, Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.allocators import find
 from allocsim.errors import EngineError, UnknownNameError
@@ -37,6 +36,7 @@ from engine.autodiff import SEED, backward
 from engine.autodiff.recomputation import crossing
 from engine.graph import Graph, Tensor
 from engine.graph.lowering import Lowered, lower
+from engine.kernels.binding import Array
 from engine.models.labels import check_classes, one_hot
 from engine.models.trainable import KEY, Model, Shapes
 from engine.runtime import EXECUTORS, Observer, Runtime
@@ -50,7 +50,6 @@ from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 from engine.training.step_rules import ACCUMULATED, AVERAGE, SCALE, SKIPPED, NarrowGraph, StepRules, StepUpdate
 
-Array = NDArray[Any]
 Build = Literal["outputs", "forward", "gradient", "optimizer"]
 EVALUATING: Final[frozenset[Build]] = frozenset({"outputs", "forward"})
 """Builds that run the model as it is used, not as it is trained."""
@@ -100,6 +99,11 @@ class UnplannedBuild:
     """Weights and states to start from, and the hyper-parameters of the first step."""
     inputs: Mapping[str, Array]
     """What the host offers in each run: a batch, constants and the seed of the loss."""
+
+    @property
+    def gradients(self) -> Mapping[Tensor, Tensor]:
+        """Parameter -> its gradient, before the optimizer takes it."""
+        return self.graph.gradients
 
 
 class Trainer:
@@ -250,10 +254,7 @@ class Trainer:
         return found
 
     def unplanned(self, build: Build, batch: Mapping[str, Array]) -> UnplannedBuild:
-        """Return a build for a batch as it is before anybody plans it; nothing runs.
-
-        Raises EngineError if the batch does not fit the model.
-        """
+        """Return a build before it is planned or run; EngineError if the batch does not fit."""
         shapes = {name: tuple(column.shape) for name, column in batch.items()}
         graph, loss, outputs = self.graph(build, shapes)
         leafs = {leaf.name: leaf for leaf in graph.leafs}
@@ -284,9 +285,8 @@ class Trainer:
         return {name.removeprefix(AVERAGE): array for name, array in self.states.items() if name.startswith(AVERAGE)}
 
     def gradients(self) -> dict[str, Array]:
-        """Return weight -> what its accumulator holds now.
-
-        There are accumulators in `gradient` builds and in logical batches of several physical ones.
+        """Return weight -> what its accumulator holds, in `gradient` builds and batches of several
+        batches.
         """
         found = {name: array for name, array in self.states.items() if name.startswith(ACCUMULATED)}
         return {name.removeprefix(ACCUMULATED): array for name, array in found.items()}
@@ -346,13 +346,8 @@ class Trainer:
         seed = None
         if scale is not None:
             seed = graph.op("mul", graph.input(SEED, (1,), loss.dtype), scale, name="loss_grad.scaled")
-        gradients = backward(
-            graph,
-            loss,
-            seed=seed,
-            accumulate=build == "gradient" or self.period > 1,
-            checkpoints=self._checkpoints(graph),
-        )
+        adds, kept = build == "gradient" or self.period > 1, self._checkpoints(graph)
+        gradients = backward(graph, loss, seed=seed, accumulate=adds, checkpoints=kept)
         if build == "optimizer":
             self.update.build(graph, {w.name: (w, gradient) for w, gradient in gradients.items()}, scale)
 
@@ -440,12 +435,9 @@ class Trainer:
         """Return the inputs that are the same in every run of these shapes."""
         constants = {
             **self._as_it_runs(build).constants(shapes),
-            SEED: np.full(1, self._seed(), NUMPY_DTYPES[loss.dtype]),
+            SEED: np.full(1, 1 / self.period if self.loss.mean else 1.0, NUMPY_DTYPES[loss.dtype]),
         }
         return {name: array for name, array in constants.items() if name in inputs}
-
-    def _seed(self) -> float:
-        return 1 / self.period if self.loss.mean else 1.0
 
     def _lay(self, parameters: Mapping[str, Tensor], states: Mapping[str, Tensor], *, trains: bool) -> None:
         """Take memory for weights and states without any; states start as told, or as zeros."""
