@@ -32,16 +32,6 @@ def events_of(program: Program, *, lag: int = 8, forgotten: int | None = None) -
     return list(_Host(program, lag, forgotten).events())
 
 
-def shared_buffers(program: Program) -> list[int]:
-    """Return the buffers that several streams use and that are freed: those that need a record."""
-    host = _Host(program, 0, None)
-    return [
-        buffer
-        for buffer, streams in host.streams.items()
-        if len(streams) > 1 and not program.buffers.persistent[buffer]
-    ]
-
-
 class _Host:
     """The host of one rank while it issues ops."""
 

@@ -35,8 +35,7 @@ from allocsim.model import Plan
 from engine.kernels.binding import Array
 from engine.kernels.collective import Params, communicating, receive, summed
 from engine.runtime import Runtime
-from engine.sharding.pipeline_stages import Pipeline
-from engine.sharding.sharded_step import Sharded
+from engine.sharding.pipeline_stages import Pipeline, RankedStep
 
 Said = TypeVar("Said")
 
@@ -182,7 +181,7 @@ class MpiRank:
 
     def __init__(
         self,
-        step: Sharded | Pipeline,
+        step: RankedStep,
         plans: Plan | Sequence[Plan],
         parameters: Mapping[str, Array],
         *,

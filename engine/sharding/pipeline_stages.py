@@ -49,7 +49,7 @@ from engine.runtime.entrance import admit
 from engine.runtime.plan_memory import NUMPY_DTYPES
 from engine.sharding.pipeline_tables import BALANCES, SCHEDULES, Pass, cuts
 from engine.sharding.schedule import on_streams
-from engine.sharding.sharded_step import MEAN, believed_over_streams, hyper_of, states_of
+from engine.sharding.sharded_step import MEAN, Sharded, believed_over_streams, hyper_of, states_of
 from engine.training.optimizers import OPTIMIZERS, Hyper, Optimizer
 
 STREAMS: Final = ("compute", "activations", "gradients")
@@ -76,10 +76,7 @@ class Pipeline:
         return tuple(believed_over_streams(lowered, planner) for lowered in self.of_ranks)
 
     def planned(self, planner: str = "best_fit") -> tuple[Plan, ...]:
-        """Return the plan of each stage by a planner.
-
-        Raises PlannerError where it makes none or one that is not sound.
-        """
+        """Return a planner's plan of each stage; PlannerError for none, or an unsound one."""
         return tuple(admit(find(planner).place(problem), by=planner) for problem in self.believed(planner))
 
     def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -103,10 +100,7 @@ class Pipeline:
         return hyper_of(self.optimizer, self._leafs(), step, given)
 
     def given(self, batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        """Return what the host of each stage writes, of the inputs of each microbatch.
-
-        Raises EngineError unless there are as many rows as microbatches.
-        """
+        """Return what each stage's host writes; EngineError without a row for each microbatch."""
         return [self.of_host(rank, batches) for rank in range(len(self.of_ranks))]
 
     def of_host(self, rank: int, batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -119,6 +113,10 @@ class Pipeline:
         if SEED in leafs:
             found[SEED] = np.full(1, 1 / self.microbatches, NUMPY_DTYPES[leafs[SEED].dtype])
         return found
+
+
+RankedStep = Sharded | Pipeline
+"""A step of several ranks: `of_ranks`, `groups`, `held`, `hyper`, `given`, `joined` are of both."""
 
 
 def pipeline(

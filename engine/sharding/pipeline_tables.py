@@ -61,15 +61,6 @@ SCHEDULES: Final[dict[str, Callable[[int, int, int], tuple[Pass, ...]]]] = {
 """Name -> (stage, stages, microbatches) -> passes."""
 
 
-def in_flight(passes: Sequence[Pass]) -> int:
-    """Return the most microbatches whose forward pass is made and whose backward pass is not."""
-    most = held = 0
-    for one in passes:
-        held += 1 if one.does == "forward" else -1
-        most = max(most, held)
-    return most
-
-
 def _parameters(nodes: Sequence[Tensor], seen: set[Tensor]) -> int:
     found = {source for node in nodes for source in node.sources if source.role == Role.PARAMETER} - seen
     seen |= found

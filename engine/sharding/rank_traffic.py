@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from allocsim.programs.rank_meetings import collectives
 from engine.graph.lowering import Lowered
-from engine.sharding.simulation import RankedStep
+from engine.sharding.pipeline_stages import RankedStep
 
 Params = Mapping[str, Any]
 Row = tuple[int, int]

@@ -33,8 +33,8 @@ from engine.graph import Tensor
 from engine.kernels.binding import Array
 from engine.models.trainable import Model
 from engine.sharding.mpi_ranks import MpiRank, agree, by_rank, launched, rank_here
-from engine.sharding.pipeline_stages import Pipeline, pipeline
-from engine.sharding.sharded_step import MEAN, Sharded, Sharding, shard
+from engine.sharding.pipeline_stages import RankedStep, pipeline
+from engine.sharding.sharded_step import MEAN, Sharding, shard
 from engine.sharding.simulation import Simulation
 from engine.training.digests import digest
 from engine.training.index_limits import index_limits
@@ -161,7 +161,7 @@ class RankedTrainer(Trainer):
         leafs = {leaf.name: leaf for leaf in graph.leafs if leaf.role == Role.PARAMETER}
         limits = index_limits(graph)
         how: dict[str, Any] = {"optimizer": self.optimizer.name, "reads": (outputs,)}
-        step: Sharded | Pipeline
+        step: RankedStep
         if self.microbatches:
             step = pipeline(graph, loss, stages=self.ranks, microbatches=self.microbatches, **how)
         else:

@@ -17,49 +17,19 @@ Complexity: one Python call for each op of each rank.
 What this module does not see: time, and how a real library moves bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from allocsim.errors import EngineError
 from allocsim.model import Plan
-from allocsim.programs.rank_meetings import Groups, Meeting, RankEvent, meetings
-from engine.graph.lowering import Lowered
+from allocsim.programs.rank_meetings import Meeting, RankEvent, meetings
 from engine.kernels.binding import Array
 from engine.kernels.collective import NOTHING, Params, RankGroup, communicating, receive
 from engine.runtime import Runtime
-
-
-class RankedStep(Protocol):
-    """A step of several ranks: `Sharded`, or a `Pipeline`."""
-
-    @property
-    def of_ranks(self) -> Sequence[Lowered]:
-        """The program of each rank."""
-        ...
-
-    @property
-    def groups(self) -> Groups:
-        """The groups in which ranks meet."""
-        ...
-
-    def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return what a rank holds of whole parameters or moments, by name."""
-        ...
-
-    def hyper(self, step: int, given: Mapping[str, float] | None = None) -> dict[str, Array]:
-        """Return the hyper-parameters of the step with this number from 1, those of all ranks."""
-        ...
-
-    def given(self, batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        """Return what the host of each rank writes."""
-        ...
-
-    def joined(self, by_rank: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
-        """Return whole arrays from what the ranks hold, in their order."""
-        ...
+from engine.sharding.pipeline_stages import RankedStep
 
 
 class _Apart:

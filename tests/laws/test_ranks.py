@@ -17,7 +17,7 @@ from allocsim.model import VIEW, Document
 from allocsim.programs.allocator_trace import trace
 from allocsim.programs.joined_ranks import joined
 from engine.sharding import Simulation, judge_ranks, shard
-from engine.sharding.caching_trace import events_of, shared_buffers
+from engine.sharding.caching_trace import events_of
 
 _spec = importlib.util.spec_from_file_location("law_steps", Path(__file__).parents[1] / "unit/engine/sharding/steps.py")
 steps = importlib.util.module_from_spec(_spec)
@@ -25,6 +25,15 @@ _spec.loader.exec_module(steps)
 
 COUNT = int(os.environ.get("ALLOCSIM_RANK_SCHEDULES", "60"))
 """Schedules of each law; a campaign asks for 1,000."""
+
+
+def shared_buffers(program):
+    """Return the buffers that several streams use and that are freed: those that need a record."""
+    streams = {}
+    for op in program.ops:
+        for value in (*op.operands, *op.results) if op.kind != VIEW else ():
+            streams.setdefault(int(program.values.buffer[value]), set()).add(op.stream)
+    return [buffer for buffer, used in streams.items() if len(used) > 1 and not program.buffers.persistent[buffer]]
 
 
 def drawn(seed):

@@ -21,7 +21,7 @@ from engine.graph import Graph
 from engine.graph.lowering import lower
 from engine.sharding import Simulation, judge_ranks, pipeline
 from engine.sharding.pipeline_stages import STREAMS
-from engine.sharding.pipeline_tables import SCHEDULES, Pass, _bounds, in_flight
+from engine.sharding.pipeline_tables import SCHEDULES, Pass, _bounds
 from engine.sharding.schedule import on_streams
 
 _spec = importlib.util.spec_from_file_location("sharding_steps", Path(__file__).with_name("steps.py"))
@@ -29,6 +29,15 @@ steps = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(steps)
 
 SGD = {"alpha": 0.1}
+
+
+def in_flight(passes):
+    """Return the most microbatches whose forward pass is made and whose backward pass is not."""
+    most = held = 0
+    for one in passes:
+        held += 1 if one.does == "forward" else -1
+        most = max(most, held)
+    return most
 
 
 def made(recorded, stages, **how):
