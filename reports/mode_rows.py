@@ -20,18 +20,8 @@ Errors = tuple[float | None, ...]
 """One for each mode; None where a number is not finite."""
 
 COLUMNS: Final = (
-    "step",
-    "layer",
-    "stage",
-    "tensors",
-    "differing",
-    "ulp",
-    "relative",
-    "tensor",
-    "error",
-    "reference_error",
-    "bound",
-    "nature",
+    *("step", "layer", "stage", "tensors", "differing", "ulp", "relative"),
+    *("tensor", "error", "reference_error", "bound", "nature"),
 )
 """Of the file, behind the mode."""
 

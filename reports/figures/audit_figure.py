@@ -14,7 +14,7 @@ from typing import Any, Final
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from reports.figures.style import FAINT, GREEN, GREY, INK, RED, blank, canvas, heading, pale, styled
+from reports.figures.style import FAINT, GREEN, GREY, INK, RED, canvas, heading, nothing, pale, styled
 from reports.number_format import short
 
 COLOURS: Final = {"safe": pale(GREEN, 0.35), "unsafe": RED, "crashed": RED, "hung": RED, "not reached": pale(GREY, 0.5)}
@@ -34,13 +34,12 @@ def audit_matrix(rows: Sequence[Mapping[str, Any]], of: str) -> Figure:
     there = dict.fromkeys(str(row["layout"]) for row in rows)
     layouts = sorted(there, key=lambda layout: ORDER.index(layout) if layout in ORDER else len(ORDER))
     lines = list(dict.fromkeys(_line(row) for row in rows))
-    figure = canvas(4.2 + 1.05 * max(len(layouts), 4), 1.9 + 0.24 * max(len(lines), 4))
+    size = 4.2 + 1.05 * max(len(layouts), 4), 1.9 + 0.24 * max(len(lines), 4)
+    if not lines:
+        return nothing("No kernels", ["Nothing was measured."], "nothing to draw", size)
+    figure = canvas(*size)
     axes = figure.add_subplot()
     wrong = [row for row in rows if row["verdict"] in WRONG]
-    if not lines:
-        heading(axes, "No kernels", ["Nothing was measured."])
-        blank(axes, "nothing to draw")
-        return figure
     for row in rows:
         x, y = layouts.index(str(row["layout"])), lines.index(_line(row))
         frame = INK if row["declared"] or row["believed"] else "none"
@@ -52,15 +51,8 @@ def audit_matrix(rows: Sequence[Mapping[str, Any]], of: str) -> Figure:
             Rectangle((x - 0.44, y - 0.4), 0.88, 0.8, facecolor=face, edgecolor=frame, linewidth=1.1, linestyle=style)
         )
         share = f"{row['unsafe_runs']}/{row['runs']}" if row["measured"] == "unsafe" and row.get("runs") else ""
-        axes.text(
-            x,
-            y,
-            MARKS.get(row["measured"], share),
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="white" if face == RED else INK,
-        )
+        mark, ink = MARKS.get(row["measured"], share), "white" if face == RED else INK
+        axes.text(x, y, mark, ha="center", va="center", fontsize=7, color=ink)
     axes.set_xlim(-0.5, len(layouts) - 0.5)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xticks(range(len(layouts)), layouts)

@@ -29,12 +29,10 @@ def by_category(memory: Mapping[str, Any]) -> Figure:
     steps = max((len(column) for side in SIDES for column in memory[side].values()), default=0)
     found = {side: _stacked(memory[side], steps) for side in SIDES}
     kept = [i for i in range(len(CATEGORIES)) if any(live[i].any() for live in found.values())]
-    figure = style.canvas(11.5, 7.6)
     if not kept:
-        axes = figure.add_subplot()
-        style.heading(axes, "No live bytes", ["No step of the run held a byte."])
-        style.blank(axes, "nothing lives here")
-        return figure
+        why = ["No step of the run held a byte."]
+        return style.nothing("No live bytes", why, "nothing lives here", (11.5, 7.6))
+    figure = style.canvas(11.5, 7.6)
     names = [CATEGORIES[i] for i in kept]
     top = max(int(live.sum(axis=0).max()) for live in found.values())
     rows = figure.subplots(2, 1, sharex=True, sharey=True)
@@ -52,13 +50,8 @@ def by_category(memory: Mapping[str, Any]) -> Figure:
         )
         for i, name in reversed(list(zip(kept, names, strict=True)))
     ]  # fmt: skip
-    figure.legend(
-        handles=handles,
-        loc="outside right upper",
-        title="at the fullest step:\npredicted, measured",
-        alignment="left",
-        handlelength=2.0,
-    )
+    title = "at the fullest step:\npredicted, measured"
+    figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left", handlelength=2.0)
     name, taken = short(str(memory.get("program") or "the program"), 60), nbytes(int(memory.get("taken") or 0))
     said = {side: int(column.sum()) for side, column in fullest.items()}
     style.heading(

@@ -10,22 +10,19 @@ Causes that a judge found are lines with their numbers, and a line of words each
 What this module does not see: plans, and why something is wrong.
 """
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from allocsim.judge.violations import Report
 from allocsim.liveness.memory_categories import CATEGORIES, by_category
 from allocsim.model import Document, Program
 from allocsim.model.layout import Int64s
-from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import faults, left_out, room, told
+from reports.figures.conflicts import Judgement, faults, left_out, room, told
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
@@ -44,28 +41,17 @@ COLUMNS: Final = 4000
 
 
 @style.styled
-def categories(
-    document: Document,
-    *,
-    run: int = 0,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> Figure:
-    """Draw the live bytes of the program of one run; `report`, `causes` and `verdict` as of
-    `memory_map`.
-
-    Raises ModelError for a run that does not exist.
-    """
+def categories(document: Document, *, run: int = 0, **judged: Unpack[Judgement]) -> Figure:
+    """Draw the live bytes of the program of one run; ModelError for a run that does not exist."""
     shown = scene(document, run)
-    program = None if shown is None else shown.program
-    if shown is None or program is None or not len(program.ops) or not program.buffers.nbytes.sum():
-        why = "The document has no program." if program is None else "No op holds a byte."
+    if shown is None or not len(shown.program.ops) or not shown.program.buffers.nbytes.sum():
+        why = "The document has no program." if shown is None else "No op holds a byte."
         return style.nothing("No live bytes", [why], "nothing lives here")
+    program = shown.program
     found = by_category(program)
     names = SAID | ({} if _is_told(program) else {"workspace": UNTOLD})
     kept = [name for name in CATEGORIES if found.live[name].any()]
-    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    wrong = faults(document, shown, run, **judged)
     figure = style.canvas(11.5, 5.6 + room(wrong))
     axes = figure.add_subplot()
     edges, heights = thinned(np.stack([found.live[name] for name in kept]))
@@ -80,13 +66,8 @@ def categories(
         Patch(facecolor=style.pale(COLOURS[name], 0.45), edgecolor=COLOURS[name], hatch=HATCHES[name], label=f"{names[name]}  {nbytes(at[name])}")
         for name in reversed(kept)
     ]  # fmt: skip
-    figure.legend(
-        handles=handles,
-        loc="outside right upper",
-        title=f"at step {found.fullest:,}",
-        alignment="left",
-        handlelength=2.0,
-    )
+    title = f"at step {found.fullest:,}"
+    figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left", handlelength=2.0)
     most = max(at, key=lambda name: at[name])
     style.heading(
         axes,
@@ -95,7 +76,7 @@ def categories(
             f"{short(program.name, 60)}: {count(len(program.ops), 'op')}; bytes of buffers that a value keeps alive, whatever the plan",
             *([] if _is_told(program) else ["no value says to which pass it belongs (meta.stage)"]),
             *told(wrong),
-            *left_out(wrong, report, causes),
+            *left_out(wrong, **judged),
         ],
     )
     return figure

@@ -18,21 +18,19 @@ the document.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from allocsim.judge.violations import Report
 from allocsim.liveness import live_bytes
 from allocsim.model import VIEW, Document, Program, Role
 from allocsim.model.layout import Int64s
-from allocsim.verdict.records import Cause
 from reports.figures import style
 from reports.figures.arc_graph import GraphLooks, draw_graph, edges
-from reports.figures.conflicts import Conflict, faults, left_out, room, told
+from reports.figures.conflicts import Conflict, Judgement, faults, left_out, room, told
 from reports.figures.fault_marks import seen_at
 from reports.figures.scene import scene
 from reports.number_format import count, nbytes, short
@@ -49,27 +47,17 @@ LOOKS: Final[Mapping[str, tuple[Any, str]]] = {
 
 
 @style.styled
-def chain(
-    document: Document,
-    *,
-    run: int = 0,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> Figure:
-    """Draw the program of one run; `report`, `causes` and `verdict` as of `memory_map`. O(n log n).
-
-    Raises ModelError for a run that does not exist.
-    """
+def chain(document: Document, *, run: int = 0, **judged: Unpack[Judgement]) -> Figure:
+    """Draw the program of one run; ModelError for a run that does not exist. O(n log n)."""
     shown = scene(document, run)
-    program = None if shown is None else shown.program
-    if shown is None or program is None or not len(program.ops):
-        why = "The document has no program." if program is None else "The program has no ops."
+    if shown is None or not len(shown.program.ops):
+        why = "The document has no program." if shown is None else "The program has no ops."
         return style.nothing("No graph", [why], "no op runs here")
+    program = shown.program
     passes = passes_of(program)
     kept, results = _kept(program, passes)
     found = np.unique(np.concatenate([edges(program), kept]), axis=0)
-    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    wrong = faults(document, shown, run, **judged)
     figure = style.canvas(12.5, 7.4 + room(wrong))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     looks = GraphLooks(
@@ -90,7 +78,7 @@ def chain(
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.0)
     words, details = _heading(program, passes, results, hidden=hidden)
-    style.heading(upper, words, [*details, *told(wrong), *left_out(wrong, report, causes)])
+    style.heading(upper, words, [*details, *told(wrong), *left_out(wrong, **judged)])
     return figure
 
 

@@ -14,7 +14,7 @@ what `allocsim check` prints.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from allocsim.cure.defects import key_of
 from allocsim.judge.violations import Report, Violation
@@ -54,9 +54,8 @@ MOST_RANGES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """One violation, or one finding of a verdict, as rectangles in its arena.
-
-    A rectangle is `(first step, last step, low byte, high byte)`, half-open.
+    """A violation or a verdict's finding: rectangles (first step, last step, low byte, high byte),
+    half-open.
     """
 
     kind: str
@@ -74,6 +73,21 @@ class Conflict:
     """The step in which the bytes were taken, in this run."""
     read: int | None = None
     """The step of the late read."""
+
+
+class Judgement(TypedDict, total=False):
+    """What a picture of a document takes of its judge, by name.
+
+    Without a report it says nothing of right and wrong.
+    """
+
+    report: Report | None
+    """Gives the conflicts."""
+    causes: Sequence[Cause]
+    """Of the report, most important first: they give the numbers."""
+    verdict: Mapping[str, Any] | None
+    """The object in a run's record: its findings are shown where the report has none, of what a
+    kernel does wrong under a legal plan."""
 
 
 def telling_run(report: Report) -> int:
@@ -128,22 +142,15 @@ def findings(scene: Scene, arena: int, run: int, verdict: Mapping[str, Any] | No
     return tuple(conflict for conflict in (_finding(scene, arena, run, each) for each in found) if conflict is not None)
 
 
-def faults(
-    document: Document,
-    scene: Scene,
-    run: int,
-    *,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> list[Conflict]:
+def faults(document: Document, scene: Scene, run: int, **judged: Unpack[Judgement]) -> list[Conflict]:
     """Return what is wrong in a run, one conflict for each cause, by number, at most `LABELLED`.
 
     What a picture without addresses shows: conflicts of every arena, or where the report has none
     to show, the findings of a verdict.
     """
     return numbered_of(
-        drawable(document, scene, run, report, causes) or verdict_findings(document, scene, run, verdict)
+        drawable(document, scene, run, judged.get("report"), judged.get("causes", ()))
+        or verdict_findings(document, scene, run, judged.get("verdict"))
     )
 
 
@@ -188,11 +195,11 @@ def told(found: Sequence[Conflict]) -> list[str]:
     return [f"{each.number}  {each.words}" for each in found]
 
 
-def left_out(found: Sequence[Conflict], report: Report | None, causes: Sequence[Cause]) -> list[str]:
+def left_out(found: Sequence[Conflict], **judged: Unpack[Judgement]) -> list[str]:
     """Return a line that counts the violations of a report that are of no cause among `faults`."""
     numbers = {each.number for each in found}
-    listed = sum(len(cause.violations) for cause in causes if cause.number in numbers)
-    return not_drawn(report, max(listed, len(found)))
+    listed = sum(len(cause.violations) for cause in judged.get("causes", ()) if cause.number in numbers)
+    return not_drawn(judged.get("report"), max(listed, len(found)))
 
 
 def _finding(scene: Scene, arena: int, run: int, finding: Any) -> Conflict | None:

@@ -79,7 +79,7 @@ def _by_role(scene: Scene, shown: Any) -> Families:
 def _ranked(scene: Scene, shown: Any, by: str, labels: Sequence[str]) -> Families:
     """Give the palette to the families with the most bytes x steps, grey to the rest."""
     total: dict[str, float] = {}
-    weight = _weight(scene)
+    weight = scene.nbytes.astype(np.float64) * (scene.stop - scene.start)
     for index in np.asarray(shown).tolist():
         total[labels[index]] = total.get(labels[index], 0.0) + float(weight[index])
     ranked = sorted(total, key=lambda label: (-total[label], label))
@@ -89,10 +89,6 @@ def _ranked(scene: Scene, shown: Any, by: str, labels: Sequence[str]) -> Familie
     if len(ranked) > len(named):
         legend.append((f"{len(ranked) - len(named)} other kinds" if by == "kind" else "other", GREY))
     return Families(by=by, colours=tuple(colour.get(label, GREY) for label in labels), legend=tuple(legend))
-
-
-def _weight(scene: Scene) -> Any:
-    return scene.nbytes.astype(np.float64) * (scene.stop - scene.start)
 
 
 COLOURINGS: Final[dict[str, Callable[[Scene, Any], Families]]] = {

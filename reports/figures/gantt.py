@@ -13,8 +13,7 @@ touches, and parameters and state (which live throughout), have no row. Where th
 belief, the bars stand alone; where it holds no ops, the belief is all there is.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,29 +22,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from allocsim.judge.violations import Report
 from allocsim.model import Document, Problem
 from allocsim.model.layout import Int64s
-from allocsim.verdict.records import Cause
-from reports.figures import lifetime_rows
-from reports.figures.conflicts import faults, not_drawn, room, told
+from reports.figures import lifetime_rows, style
+from reports.figures.conflicts import Judgement, faults, not_drawn, room, told
 from reports.figures.families import families
 from reports.figures.lifetime_rows import Mark, wrong
 from reports.figures.scene import Scene, scene
-from reports.figures.style import (
-    FAINT,
-    GREY,
-    INK,
-    MARKS,
-    RASTER_ABOVE,
-    RED,
-    canvas,
-    heading,
-    nothing,
-    pale,
-    step_axis,
-    styled,
-)
 from reports.number_format import count, nbytes, short
 
 ROWS: Final = 40
@@ -60,43 +43,38 @@ LABELLED_ROWS: Final = 64
 MARKED: Final = 200
 """Late reads and taken bytes that are marked."""
 
+PINNED: Final[dict[str, Any]] = {"linestyle": "none", "marker": "o", "markersize": 4, "color": style.INK}
+"""How the end of a pinned buffer looks."""
+
 THINNEST: Final = 1 / 400
 """Part of the time axis that a bar takes at least: some four pixels."""
 
 
-@styled
-def lifetimes(
-    document: Document,
-    *,
-    run: int = 0,
-    limit: int | None = ROWS,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> Figure:
+@style.styled
+def lifetimes(document: Document, *, run: int = 0, limit: int | None = ROWS, **judged: Unpack[Judgement]) -> Figure:
     """Draw the lifetimes of the `limit` buffers of one run that matter most (None: all of them).
 
     The belief is that of the run's plan, else the document's first problem for the program.
-    `report` gives the parties of violations and the late reads, `causes` and `verdict` are as of
-    `memory_map`; without them the picture says nothing of right and wrong. Raises ModelError for a
-    run that does not exist.
+    A report gives the parties of violations and the late reads. Raises ModelError for a run that
+    does not exist.
     """
+    report = judged.get("report")
     shown = scene(document, run)
     if shown is None:
-        return nothing("No lifetimes", ["The document has no program.", *not_drawn(report, 0)], NONE)
+        return style.nothing("No lifetimes", ["The document has no program.", *not_drawn(report, 0)], NONE)
     believed = shown.problem if len(shown.program.ops) else None
-    wrong_here = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    wrong_here = faults(document, shown, run, **judged)
     numbers = lifetime_rows.numbers(wrong_here)
     rows = lifetime_rows.rows(shown, believed, report, run=run, limit=limit, first=numbers)
     if not len(rows):
-        return nothing("No lifetimes", ["No buffer but weights is used.", *not_drawn(report, 0)], NONE)
+        return style.nothing("No lifetimes", ["No buffer but weights is used.", *not_drawn(report, 0)], NONE)
     parties = list(dict.fromkeys([*numbers, *lifetime_rows.in_conflict(report, run)]))
     named = len(rows) <= LABELLED_ROWS
-    figure = canvas(12.0, room(wrong_here) + (1.9 + 0.185 * max(len(rows), 3) if named else 8.0))
+    figure = style.canvas(12.0, room(wrong_here) + (1.9 + 0.185 * max(len(rows), 3) if named else 8.0))
     axes = figure.add_subplot()
     colours = families(shown, rows)
     _bars(axes, shown, rows, colours.colours if colours.by != "layer" else None, believed)
-    step_axis(axes, max(shown.steps, _end(shown, rows, believed)))
+    style.step_axis(axes, max(shown.steps, _end(shown, rows, believed)))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     if named:
@@ -107,7 +85,7 @@ def lifetimes(
         ]
         axes.set_yticks(range(len(rows)), labels, fontsize=8)
         for label, b in zip(axes.get_yticklabels(), rows.tolist(), strict=True):
-            label.set_color(RED if b in red else INK)
+            label.set_color(style.RED if b in red else style.INK)
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_yticks([])
@@ -125,7 +103,7 @@ def lifetimes(
     if hidden:
         details.append(f"{count(hidden, 'mark')} of other buffers, or beyond the {MARKED} first, not drawn")
     seen = lifetime_rows.told(report, run, rows) if named else 0
-    heading(axes, finding, [*details, *told(wrong_here), *not_drawn(report, seen)])
+    style.heading(axes, finding, [*details, *told(wrong_here), *not_drawn(report, seen)])
     return figure
 
 
@@ -136,7 +114,7 @@ def _mark(axes: Axes, rows: Int64s, found: tuple[Mark, ...]) -> tuple[tuple[Mark
     for mark in drawn:
         axes.plot(
             mark.step + 0.5, place[mark.buffer], linestyle="none", clip_on=False, zorder=6,
-            **MARKS[mark.late_read], gid="late read" if mark.late_read else "taken",
+            **style.MARKS[mark.late_read], gid="late read" if mark.late_read else "taken",
         )  # fmt: skip
     return drawn, len(found) - len(drawn)
 
@@ -152,9 +130,9 @@ def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Proble
     place = np.arange(len(rows), dtype=np.float64)
     start, stop = shown.start[rows].astype(float), shown.stop[rows].astype(float)
     thinnest = max(shown.steps, _end(shown, rows, believed)) * THINNEST
-    raster = len(rows) > RASTER_ABOVE // 3
+    raster = len(rows) > style.RASTER_ABOVE // 3
     named = len(rows) <= LABELLED_ROWS
-    faces = [pale(colours[b] if colours is not None else "#0072B2", 0.25) for b in rows.tolist()]
+    faces = [style.pale(colours[b] if colours is not None else "#0072B2", 0.25) for b in rows.tolist()]
     _boxes(
         axes,
         start,
@@ -175,26 +153,17 @@ def _bars(axes: Axes, shown: Scene, rows: Int64s, colours: Any, believed: Proble
     for first, last, unless in ((low, np.minimum(start, high), pinned), (np.maximum(stop, low), high, pinned)):
         waste = (last > first) & ~unless
         _boxes(
-            axes, first[waste], np.maximum(last, first + thinnest)[waste], place[waste], 0.3 if named else 0.5, facecolors=pale(GREY, 0.55), edgecolors=FAINT,
+            axes, first[waste], np.maximum(last, first + thinnest)[waste], place[waste], 0.3 if named else 0.5, facecolors=style.pale(style.GREY, 0.55), edgecolors=style.FAINT,
             hatch="////" if named else None, linewidths=0, rasterized=raster, gid="waste",
         )  # fmt: skip
     if named:
-        _boxes(axes, low, high, place, 0.42, facecolors="none", edgecolors=INK, linewidths=edge, gid="believed")
+        _boxes(axes, low, high, place, 0.42, facecolors="none", edgecolors=style.INK, linewidths=edge, gid="believed")
         if pinned.any():  # an empty line that is not clipped would still claim the corner of the figure
-            axes.plot(
-                high[pinned],
-                place[pinned],
-                linestyle="none",
-                marker="o",
-                markersize=4,
-                color=INK,
-                clip_on=False,
-                zorder=5,
-            )
+            axes.plot(high[pinned], place[pinned], clip_on=False, zorder=5, **PINNED)
     for first, last in ((start, np.minimum(low, stop)), (np.maximum(high, start), stop)):
         missed = last > first
         _boxes(
-            axes, first[missed], np.maximum(last, first + thinnest)[missed], place[missed], 0.3 if named else 0.5, facecolors=RED, edgecolors=RED,
+            axes, first[missed], np.maximum(last, first + thinnest)[missed], place[missed], 0.3 if named else 0.5, facecolors=style.RED, edgecolors=style.RED,
             linewidths=1.2, rasterized=raster, gid="missed", zorder=4,
         )  # fmt: skip
 
@@ -224,34 +193,34 @@ def _legend(
     handles: list[Any] = []
     needed = "needed by the ops" if len(shown.program.ops) else "believed lifetime"
     if colours is None or len(colours.legend) < 2:
-        handles.append(Patch(facecolor=pale("#0072B2", 0.25), label=needed))
+        handles.append(Patch(facecolor=style.pale("#0072B2", 0.25), label=needed))
     if believed is not None:
         if len(rows) <= LABELLED_ROWS:
-            handles.append(Patch(facecolor="none", edgecolor=INK, linewidth=0.8, label="believed by the planner"))
+            handles.append(Patch(facecolor="none", edgecolor=style.INK, linewidth=0.8, label="believed by the planner"))
         if len(early):
-            handles.append(Patch(facecolor=RED, label="needed, believed dead"))
+            handles.append(Patch(facecolor=style.RED, label="needed, believed dead"))
         if len(late):
             handles.append(
                 Patch(
-                    facecolor=pale(GREY, 0.55),
-                    edgecolor=FAINT,
+                    facecolor=style.pale(style.GREY, 0.55),
+                    edgecolor=style.FAINT,
                     hatch="////",
                     linewidth=0,
                     label="believed live, not needed",
                 )
             )
         if believed.pinned[rows].any() and len(rows) <= LABELLED_ROWS:
-            handles.append(Line2D([], [], linestyle="none", marker="o", markersize=4, color=INK, label="pinned"))
+            handles.append(Line2D([], [], label="pinned", **PINNED))
     for late_read, words in ((True, "read late"), (False, "took the bytes")):
         if any(mark.late_read == late_read for mark in marks):
-            handles.append(Line2D([], [], linestyle="none", label=words, **MARKS[late_read]))
+            handles.append(Line2D([], [], linestyle="none", label=words, **style.MARKS[late_read]))
     if handles:
         figure.legend(
             handles=handles, loc="outside lower left", ncols=len(handles), columnspacing=1.6, handlelength=1.6
         )
     if colours is not None and len(colours.legend) > 1:
         title = f"{needed},\n{'made by' if colours.by == 'kind' else colours.by}"
-        patches = [Patch(facecolor=pale(colour, 0.25), label=label) for label, colour in colours.legend]
+        patches = [Patch(facecolor=style.pale(colour, 0.25), label=label) for label, colour in colours.legend]
         figure.legend(handles=patches, loc="outside right upper", title=title, alignment="left", handlelength=1.0)
 
 

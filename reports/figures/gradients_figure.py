@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from reports.figures.style import FAINT, GREY, INK, PALETTE, blank, canvas, heading, styled
+from reports.figures.style import FAINT, GREY, INK, PALETTE, canvas, heading, nothing, styled
 from reports.gradient_rows import GradientRow, rows_at, telling_step
 from reports.number_format import count, figures, short
 
@@ -30,14 +30,10 @@ def gradient_ratio(gradients: Sequence[Mapping[str, Any]], step: int | None = No
     """Draw ratio and cosine of every gradient at `step` (None: the first that is wrong)."""
     step = telling_step(gradients) if step is None else step
     rows = rows_at(gradients, step)
-    figure = canvas(11.0, 6.6)
     if not rows:
-        axes = figure.add_subplot()
-        heading(
-            axes, "No gradients", [f"None was recorded at step {step}." if step is not None else "None was recorded."]
-        )
-        blank(axes, "nothing to draw")
-        return figure
+        why = f"None was recorded at step {step}." if step is not None else "None was recorded."
+        return nothing("No gradients", [why], "nothing to draw", (11.0, 6.6))
+    figure = canvas(11.0, 6.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     tensors = list(dict.fromkeys(row.tensor for row in rows))
     places = _places(rows)

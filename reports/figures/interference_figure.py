@@ -20,21 +20,20 @@ What this module does not see: lifetimes with gaps; here a buffer lives from its
 last.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from allocsim.judge.violations import Report
 from allocsim.model import Bools, Document
-from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, faults, left_out, not_drawn, told
+from reports.figures.conflicts import Conflict, Judgement, faults, left_out, not_drawn, told
 from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, roles_in
 from reports.figures.scene import Scene, scene
 from reports.number_format import count, nbytes, short
@@ -56,6 +55,14 @@ LEFT, MIDDLE, RIGHT = 0.0, 4.3, 8.6
 
 WIDTH: Final = 2.5
 """Of a node, in inches."""
+
+
+LINES: Final[dict[str, dict[str, Any]]] = {
+    "apart": {"color": style.pale(style.GREY, 0.35), "linewidth": 0.7},
+    "in place": {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)},
+    "shared": {"color": style.RED, "linewidth": 2.2},
+}
+"""How two buffers live together -> how the line between them looks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,25 +93,14 @@ class Surrounding:
 
 
 @style.styled
-def interference(
-    document: Document,
-    *,
-    run: int = 0,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> Figure:
-    """Draw the neighbourhood of each cause in one run; `report`, `causes` and `verdict` are as of
-    `memory_map`.
-
-    Raises ModelError for a run that does not exist.
-    """
+def interference(document: Document, *, run: int = 0, **judged: Unpack[Judgement]) -> Figure:
+    """Draw the neighbourhood of each cause in one run; ModelError for a run that does not exist."""
     shown = scene(document, run)
     candidates = np.flatnonzero(shown.used & (shown.nbytes > 0)) if shown is not None else np.empty(0, dtype=np.int64)
     if shown is None or not len(candidates):
         why = "The document has no program." if shown is None else "No buffer is used."
-        return style.nothing("No interference", [why, *not_drawn(report, 0)], "nothing lives here")
-    found = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+        return style.nothing("No interference", [why, *not_drawn(judged.get("report"), 0)], "nothing lives here")
+    found = faults(document, shown, run, **judged)
     blocks = _blocks(shown, found)
     height = sum(APART - block.low for block in blocks)
     figure = style.canvas(12.0, 1.9 + height)
@@ -127,8 +123,8 @@ def interference(
         max(node.y for node in everything) + (0.95 if len(blocks) > 1 else 0.55),
     )
     _legend(figure, everything, drawn, "" if shown.plan is None else ", in slots apart")
-    words, details = _heading(shown, found, blocks, report=report, causes=causes)
-    style.heading(axes, words, [*details, *left_out(found, report, causes)])
+    words, details = _heading(shown, found, blocks, **judged)
+    style.heading(axes, words, [*details, *left_out(found, **judged)])
     return figure
 
 
@@ -156,10 +152,7 @@ def _largest(shown: Scene) -> int:
 
 
 def together(shown: Scene, buffer: int) -> Bools:
-    """Return which buffers of one arena with `buffer` live at a step at which it does.
-
-    Without a plan, which temporaries and inputs.
-    """
+    """Return which buffers of `buffer`'s arena (no plan: temporaries, inputs) live when it does."""
     mask: Bools = shown.used & (shown.start < shown.stop[buffer]) & (shown.stop > shown.start[buffer])
     mask &= shown.nbytes > 0
     mask &= shown.placed if shown.plan is None else shown.plan.arena == shown.plan.arena[buffer]
@@ -236,13 +229,8 @@ def _lines(axes: Axes, shown: Scene, nodes: Sequence[Neighbour], parties: int) -
                 continue
             pair = frozenset((one.buffer, other.buffer))
             sort = "apart" if not shares[other.buffer] else "in place" if pair in handed else "shared"
-            looks: dict[str, dict[str, Any]] = {
-                "apart": {"color": style.pale(style.GREY, 0.35), "linewidth": 0.7},
-                "in place": {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)},
-                "shared": {"color": style.RED, "linewidth": 2.2},
-            }
             way = _way(nodes, place, next_)
-            axes.plot(*way, zorder=2 if sort == "shared" else 1, gid=f"lives {sort}", **looks[sort])
+            axes.plot(*way, zorder=2 if sort == "shared" else 1, gid=f"lives {sort}", **LINES[sort])
             if sort == "shared":
                 axes.plot(*way, color="white", linewidth=0.7, zorder=2.1)
             drawn.add(sort)
@@ -272,32 +260,25 @@ def _node(axes: Axes, shown: Scene, node: Neighbour) -> None:
 
 
 def _legend(figure: Figure, nodes: Sequence[Neighbour], drawn: set[str], apart: str) -> None:
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - beside the other handles
-
     roles = dict.fromkeys(node.role for node in nodes if node.role)
     handles: list[Patch | Line2D] = [
         Patch(facecolor="none", label=PARTY_WORDS[role], **PARTY_LOOKS[role]) for role in roles
     ]
-    sorts: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("apart", f"live together{apart}", {"color": style.GREY, "linewidth": 0.9}),
-        ("in place", "one takes the other's place", {"color": style.INK, "linewidth": 1.4, "dashes": (4, 3)}),
-        ("shared", "live together and share bytes", {"color": style.RED, "linewidth": 2.2}),
-    )
-    for sort, words, look in sorts:
-        if sort in drawn:
-            handles.append(Line2D([], [], label=words, **look))
+    words = {
+        "apart": f"live together{apart}",
+        "in place": "one takes the other's place",
+        "shared": "live together and share bytes",
+    }
+    looks = LINES | {"apart": {"color": style.GREY, "linewidth": 0.9}}
+    handles += [Line2D([], [], label=words[sort], **looks[sort]) for sort in LINES if sort in drawn]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.2)
 
 
 def _heading(
-    shown: Scene,
-    found: Sequence[Conflict],
-    blocks: Sequence[Surrounding],
-    *,
-    report: Report | None,
-    causes: Sequence[Cause],
+    shown: Scene, found: Sequence[Conflict], blocks: Sequence[Surrounding], **judged: Unpack[Judgement]
 ) -> tuple[str, list[str]]:
+    report, causes = judged.get("report"), judged.get("causes", ())
     parties, nodes = sum(block.parties for block in blocks), sum(len(block.nodes) for block in blocks)
     left_out = sum(block.left_out for block in blocks)
     details = [

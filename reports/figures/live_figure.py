@@ -12,21 +12,28 @@ believed too long. With a report, the red area are the bytes of that plan that t
 share, a cross stands at each late read, and a line with its number at each cause.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from allocsim.judge.violations import Report
 from allocsim.model import Document
 from allocsim.model.layout import Int64s
-from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import Conflict, drawable, not_drawn, numbered_of, room, told, verdict_findings
+from reports.figures.conflicts import (
+    Conflict,
+    Judgement,
+    drawable,
+    not_drawn,
+    numbered_of,
+    room,
+    told,
+    verdict_findings,
+)
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import LiveCurve, Scene, scene, scenes
 from reports.number_format import count, nbytes, over, short
@@ -50,22 +57,13 @@ _DASHES: Final = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)), (0, 
 
 
 @style.styled
-def live_bytes(
-    document: Document,
-    *,
-    run: int | None = None,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> Figure:
+def live_bytes(document: Document, *, run: int | None = None, **judged: Unpack[Judgement]) -> Figure:
     """Draw live bytes over time and the size of every plan of the document that runs.
 
-    Of one run only if `run` is given. `report` gives the overlaps and late reads of the first run
-    drawn, `causes` and `verdict` are as of `memory_map`; without them the picture says nothing of
-    right and wrong.
-
-    Raises ModelError for a run that does not exist.
+    Of one run only if `run` is given. A report gives the overlaps and late reads of the first run
+    drawn. Raises ModelError for a run that does not exist.
     """
+    report = judged.get("report")
     if run is not None:
         one = scene(document, run)
         found: tuple[Scene, ...] = () if one is None else (one,)
@@ -76,8 +74,8 @@ def live_bytes(
     if not alive:
         why = "No buffer of the document is placed in an arena and used."
         return style.nothing("No live bytes", [why, *not_drawn(report, 0)], "nothing lives here")
-    found_here = drawable(document, found[0], run or 0, report, causes)
-    wrong = numbered_of(found_here or verdict_findings(document, found[0], run or 0, verdict))
+    found_here = drawable(document, found[0], run or 0, report, judged.get("causes", ()))
+    wrong = numbered_of(found_here or verdict_findings(document, found[0], run or 0, judged.get("verdict")))
     figure = style.canvas(11.5, 5.6 + room(wrong))
     axes = figure.add_subplot()
     shown, lives = found[:PLANS], curves[:PLANS]
@@ -229,14 +227,8 @@ def _areas(axes: Axes, lives: Sequence[LiveCurve]) -> int:
             )  # fmt: skip
             _stairs(axes, curve, color=style.pale(style.BLUE, 0.1), linewidth=0.9, zorder=2)
         else:
-            _stairs(
-                axes,
-                curve,
-                color=style.pale(style.PALETTE[index], 0.15),
-                linewidth=0.9,
-                zorder=2,
-                linestyle=_DASHES[index],
-            )
+            colour = style.pale(style.PALETTE[index], 0.15)
+            _stairs(axes, curve, color=colour, linewidth=0.9, zorder=2, linestyle=_DASHES[index])
         drawn.append(curve)
     return len(drawn)
 

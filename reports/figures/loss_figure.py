@@ -14,30 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, MultipleLocator, NullFormatter
 
-from reports.figures.style import (
-    BLUE,
-    GREEN,
-    INK,
-    NAVY,
-    OLIVE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    blank,
-    canvas,
-    heading,
-    pale,
-    spread,
-    styled,
-)
+from reports.figures import style
 from reports.number_format import figures, short
 
 Losses = Mapping[str, Sequence[float | None]]
 
-_KNOWN: Final[dict[str, tuple[str, str]]] = {"default": (ORANGE, "o"), "pinned": (BLUE, "s"), "reference": (GREEN, "D")}
+_KNOWN: Final[dict[str, tuple[str, str]]] = {
+    "default": (style.ORANGE, "o"),
+    "pinned": (style.BLUE, "s"),
+    "reference": (style.GREEN, "D"),
+}
 """Colour and marker of the modes every scenario has; further modes take the next of `_OTHERS`."""
 
-_OTHERS: Final = ((PURPLE, "^"), (SKY, "v"), (OLIVE, "P"), (NAVY, "X"))
+_OTHERS: Final = ((style.PURPLE, "^"), (style.SKY, "v"), (style.OLIVE, "P"), (style.NAVY, "X"))
 _BACK: Final = ("reference", "pinned")
 """Modes drawn behind the rest, in this order."""
 
@@ -46,18 +35,17 @@ _SAME: Final = 1e-3
 """Largest difference, as a share of the range of values, at which curves coincide."""
 
 
-@styled
+@style.styled
 def loss_curves(modes: Losses) -> Figure:
     """Draw the loss of each mode by training step; a figure without one says so."""
     curves = {name: _finite(losses) for name, losses in modes.items() if len(losses)}
-    figure = canvas(10.0, 5.4)
-    axes = figure.add_subplot()
     values = np.concatenate(list(curves.values()) or [np.empty(0)])
     values = values[np.isfinite(values)]
     if not len(values):
-        heading(axes, "No losses", ["No mode was trained, or no loss is a finite number."])
-        blank(axes, "nothing to draw")
-        return figure
+        why = ["No mode was trained, or no loss is a finite number."]
+        return style.nothing("No losses", why, "nothing to draw", (10.0, 5.4))
+    figure = style.canvas(10.0, 5.4)
+    axes = figure.add_subplot()
     steps = max(len(curve) for curve in curves.values())
     order = sorted(
         curves, key=lambda name: (_BACK.index(name) if name in _BACK else len(_BACK), list(curves).index(name))
@@ -67,7 +55,7 @@ def loss_curves(modes: Losses) -> Figure:
         _curve(axes, name, curves[name], looks[name], layer=layer, layers=len(order))
     _axes(axes, values, steps)
     _labels(axes, curves, looks)
-    heading(axes, *_heading(curves, float(np.ptp(values))))
+    style.heading(axes, *_heading(curves, float(np.ptp(values))))
     return figure
 
 
@@ -89,7 +77,7 @@ def _curve(axes: Axes, name: str, curve: Any, look: tuple[str, str], *, layer: i
     every = max(len(curve) // 10, 1)
     axes.plot(
         np.arange(1, len(curve) + 1), curve, label=name, gid=f"loss {short(name)}", zorder=3 + layer,
-        color=pale(colour, 0.55) if back else colour, linewidth=6.0 if back else max(2.4 - 0.5 * layer, 1.2),
+        color=style.pale(colour, 0.55) if back else colour, linewidth=6.0 if back else max(2.4 - 0.5 * layer, 1.2),
         linestyle=_DASHES[min(layer, len(_DASHES) - 1)], solid_capstyle="round", marker=marker,
         markersize=8 if back else max(7.5 - 1.3 * layer, 4.0), markerfacecolor="white" if layer == 1 else colour,
         markeredgecolor=colour, markeredgewidth=1.1, markevery=(min(layer * max(every // 2, 1), max(len(curve) - 1, 0)), every),
@@ -130,10 +118,10 @@ def _labels(axes: Axes, curves: Mapping[str, Any], looks: Mapping[str, tuple[str
         if len(known):
             ends.append((name, int(known[-1]) + 1, float(curve[known[-1]]), float(curve[known[0]])))
     heights = [float(to_axes.transform((step, last))[1]) for _, step, last, _ in ends]
-    for (name, step, last, first), place in zip(ends, spread(heights, 0.105, 0.02, 0.98), strict=True):
+    for (name, step, last, first), place in zip(ends, style.spread(heights, 0.105, 0.02, 0.98), strict=True):
         axes.annotate(
             f"{short(name, 24)}\n{_number(first)}" + (f" → {_number(last)}" if step > 1 else ""), (step, last), (1.04, place), textcoords="axes fraction",
-            va="center", ha="left", fontsize=9, color=INK, annotation_clip=False,
+            va="center", ha="left", fontsize=9, color=style.INK, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": looks[name][0], "linewidth": 1.4, "shrinkA": 2, "shrinkB": 5, "relpos": (0, 0.5)},
         )  # fmt: skip
 

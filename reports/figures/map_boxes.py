@@ -225,14 +225,8 @@ def draw_parties(axes: Axes, boxes: MapBoxes, numbered: Sequence[Conflict]) -> t
         low, high = conflict.boxes[0][2:]
         for late, step in ((False, conflict.taken), (True, conflict.read)):
             if step is not None:
-                axes.plot(
-                    step + 0.5,
-                    low + 0.8 * (high - low),
-                    linestyle="none",
-                    zorder=6,
-                    gid="late read" if late else "taken",
-                    **MARKS[late],
-                )
+                at, deed = (step + 0.5, low + 0.8 * (high - low)), "late read" if late else "taken"
+                axes.plot(*at, linestyle="none", zorder=6, gid=deed, **MARKS[late])
     return tuple(role for role in PARTY_LOOKS if any(roles.get(buffer) == role for buffer in present))
 
 

@@ -10,9 +10,9 @@ is thinner than a few pixels is shown again, enlarged: the first conflict and th
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import matplotlib as mpl
 import numpy as np
@@ -26,9 +26,8 @@ from allocsim.errors import ModelError
 from allocsim.judge.violations import Report
 from allocsim.model import Document
 from allocsim.model.layout import Int64s
-from allocsim.verdict.records import Cause
 from reports.figures import map_boxes
-from reports.figures.conflicts import Conflict, conflicts, findings, numbered_of
+from reports.figures.conflicts import Conflict, Judgement, conflicts, findings, numbered_of
 from reports.figures.families import Families, families
 from reports.figures.map_boxes import PARTY_LOOKS, PARTY_WORDS, MapBoxes
 from reports.figures.map_views import View, views
@@ -46,32 +45,23 @@ INCHES: Final = (10.4, 4.4)
 
 @styled
 def memory_map(
-    document: Document,
-    *,
-    run: int = 0,
-    arena: int = 0,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-    by: str | None = None,
+    document: Document, *, run: int = 0, arena: int = 0, by: str | None = None, **judged: Unpack[Judgement]
 ) -> Figure:
     """Draw one arena of one run.
 
-    `report` gives the conflicts, `causes` their numbers; without a report the map says nothing
-    about right or wrong. Where it has none to show, the findings of `verdict` (the object in a
-    run's record) are shown instead: what a kernel does wrong under a legal plan. `by` colours by
-    `layer`, `kind` or `role` (None: what fits). A document without a plan, or an arena with nothing
-    in it, gives a figure that says so. Raises ModelError for a run or an arena that does not exist,
-    UnknownNameError for another `by`.
+    `by` colours by `layer`, `kind` or `role` (None: what fits). A document without a plan, or an
+    arena with nothing in it, gives a figure that says so. Raises ModelError for a run or an arena
+    that does not exist, UnknownNameError for another `by`.
     """
+    report = judged.get("report")
     shown = scene(document, run)
     if not 0 <= arena < max(len(document.arenas), 1):
         raise ModelError("arena", f"{arena} does not exist; there are {len(document.arenas)}, counted from 0")
     buffers = shown.shown(arena) if shown is not None else np.empty(0, dtype=np.int64)
     if shown is None or shown.plan is None or not len(buffers):
         return _nothing(document, shown, arena, report)
-    drawn, elsewhere = conflicts(shown, arena, run, report, causes)
-    faults = () if drawn else findings(shown, arena, run, verdict)
+    drawn, elsewhere = conflicts(shown, arena, run, report, judged.get("causes", ()))
+    faults = () if drawn else findings(shown, arena, run, judged.get("verdict"))
     colours = families(shown, buffers, by)
     mask = np.zeros(len(shown.nbytes), dtype=np.bool_)
     mask[buffers] = True
@@ -110,8 +100,8 @@ def memory_map(
         )
     if hidden:
         details.append(f"{count(hidden, 'buffer')} under {DEPTH:.0f} others and more: grey")
-    judged = count(len(shown.program.ops), "op") if len(shown.program.ops) else count(len(buffers), "buffer")
-    said = _finding(drawn, faults, judged, report=report)
+    among = count(len(shown.program.ops), "op") if len(shown.program.ops) else count(len(buffers), "buffer")
+    said = _finding(drawn, faults, among, report=report)
     size = _size(top, live.peak)
     words = (
         f"{said}; {size}" if said else f"{count(len(buffers), 'buffer')} in {'an' if size[0] == '8' else 'a'} {size}"
@@ -213,14 +203,8 @@ def _lines(axes: Axes, top: int, live: LiveCurve) -> None:
     same = live.peak == top
     axes.axhline(top, color=INK, linewidth=1.1, zorder=4, label=f"peak {nbytes(top)}" + (" = bound" if same else ""))
     if not same:
-        axes.axhline(
-            live.peak,
-            color=INK,
-            linewidth=1.1,
-            dashes=(5, 3),
-            zorder=4,
-            label=f"bound (most bytes live) {nbytes(live.peak)}",
-        )
+        words = f"bound (most bytes live) {nbytes(live.peak)}"
+        axes.axhline(live.peak, color=INK, linewidth=1.1, dashes=(5, 3), zorder=4, label=words)
 
 
 def _legend(

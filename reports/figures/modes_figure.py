@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from reports.figures.style import GREY, PALETTE, blank, canvas, heading, pale, styled
+from reports.figures.style import GREY, PALETTE, canvas, heading, nothing, pale, styled
 from reports.mode_rows import Errors, layers_at, over_steps, telling_step
 from reports.number_format import count, figures, short
 
@@ -29,12 +29,9 @@ LOWEST: Final = 1e-9
 @styled
 def mode_errors(courses: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the errors of every mode; no course gives a figure that says so."""
-    figure = canvas(12.0, 5.6)
     if not courses:
-        axes = figure.add_subplot()
-        heading(axes, "No modes", ["Nothing was compared."])
-        blank(axes, "nothing to draw")
-        return figure
+        return nothing("No modes", ["Nothing was compared."], "nothing to draw", (12.0, 5.6))
+    figure = canvas(12.0, 5.6)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     step = telling_step(courses)
     layers, steps = layers_at(courses, step), over_steps(courses)

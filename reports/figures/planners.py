@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from reports.figures.style import BLUE, FAINT, ORANGE, RED, blank, canvas, heading, styled
+from reports.figures.style import BLUE, FAINT, ORANGE, RED, canvas, heading, nothing, styled
 from reports.number_format import short
 
 Ratio = tuple[str, str, float | None, bool]
@@ -31,12 +31,11 @@ def planner_ratios(rows: Sequence[Ratio]) -> Figure:
         dict.fromkeys(planner for _, planner, _, _ in rows), key=lambda name: (_mean(rows, name) or math.inf, name)
     )
     problems = list(dict.fromkeys(problem for problem, _, _, _ in rows))
-    figure = canvas(10.0, 1.9 + 0.3 * max(len(planners), 4))
-    axes = figure.add_subplot()
+    size = 10.0, 1.9 + 0.3 * max(len(planners), 4)
     if not planners:
-        heading(axes, "No planners", ["Nothing was compared."])
-        blank(axes, "nothing to draw")
-        return figure
+        return nothing("No planners", ["Nothing was compared."], "nothing to draw", size)
+    figure = canvas(*size)
+    axes = figure.add_subplot()
     finite = [ratio for _, _, ratio, _ in rows if ratio is not None and math.isfinite(ratio)]
     right = min(max([1.1, *finite]), FURTHEST)
     left = min([1.0, *finite])
@@ -59,14 +58,8 @@ def planner_ratios(rows: Sequence[Ratio]) -> Figure:
             f"{failures} of {len(own)} failed" if mean is None and failures else "" if mean is None else f"{mean:.3f}"
         )
         if mean is not None:
-            axes.plot(
-                [min(mean, right)] * 2,
-                [line - 0.32, line + 0.32],
-                color=ORANGE,
-                linewidth=3,
-                solid_capstyle="butt",
-                zorder=5,
-            )
+            bar = [min(mean, right)] * 2, [line - 0.32, line + 0.32]
+            axes.plot(*bar, color=ORANGE, linewidth=3, solid_capstyle="butt", zorder=5)
         axes.annotate(words, (1, line), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points", va="center",
                       fontsize=9, color=FAINT, annotation_clip=False)  # fmt: skip
     axes.set_yticks(range(len(planners)), [_label(rows, name, len(problems)) for name in planners])

@@ -73,13 +73,8 @@ def story(title: str, sides: tuple[StorySide, StorySide], lines: tuple[str, ...]
         drawn, focus = _side((upper, lower), side, here, near, focus)
         roles |= dict.fromkeys(drawn)
         words = f"{side.title}" + (f", run {run}" if len(side.document.runs) > 1 else "")
-        upper.set_title(
-            words,
-            loc="left",
-            fontsize=11,
-            fontweight="bold",
-            color=style.RED if side.verdict.get("class") else style.INK,
-        )
+        ink = style.RED if side.verdict.get("class") else style.INK
+        upper.set_title(words, loc="left", fontsize=11, fontweight="bold", color=ink)
     handles = [Patch(facecolor="none", label=PARTY_WORDS[role], **PARTY_LOOKS[role]) for role in roles]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=2.2)
@@ -149,13 +144,8 @@ def _slots(
     handed = shown.handovers[shown.plan.arena[shown.handovers[:, 2]] == arena]
     order = buffers[np.argsort(shown.start[buffers], kind="stable")]
     near, cut = _squeezed(shown, order)
-    boxes = MapBoxes(
-        shown=near,
-        buffers=order,
-        stop=visible(near, handed),
-        colours=families(shown, buffers, "kind"),
-        faded=bool(drawn),
-    )
+    colours = families(shown, buffers, "kind")
+    boxes = MapBoxes(shown=near, buffers=order, stop=visible(near, handed), colours=colours, faded=bool(drawn))
     drawn = tuple(
         replace(conflict, boxes=tuple(_moved(box, shown, near, conflict.buffer) for box in conflict.boxes))
         for conflict in drawn

@@ -18,7 +18,7 @@ Complexity: O(ops + waits + buffers log buffers). What this module does not see:
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,14 +26,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from allocsim.judge.violations import Report
 from allocsim.model import VIEW, Document, Program
 from allocsim.model.layout import Int64s
 from allocsim.programs.joined_ranks import GIVE
 from allocsim.programs.rank_meetings import collectives
-from allocsim.verdict.records import Cause
 from reports.figures import style
-from reports.figures.conflicts import faults, left_out, room, told
+from reports.figures.conflicts import Judgement, faults, left_out, room, told
 from reports.figures.fault_marks import mark_steps
 from reports.figures.scene import LiveCurve, Scene, scene, step_curve
 from reports.number_format import count, nbytes, short
@@ -70,25 +68,15 @@ class Timed:
 
 
 @style.styled
-def streams(
-    document: Document,
-    *,
-    run: int = 0,
-    report: Report | None = None,
-    causes: Sequence[Cause] = (),
-    verdict: Mapping[str, Any] | None = None,
-) -> Figure:
-    """Draw the streams of one run; `report`, `causes` and `verdict` as of `memory_map`.
-
-    Raises ModelError for a run that does not exist.
-    """
+def streams(document: Document, *, run: int = 0, **judged: Unpack[Judgement]) -> Figure:
+    """Draw the streams of one run; ModelError for a run that does not exist."""
     shown = scene(document, run)
-    program = None if shown is None else shown.program
-    if shown is None or program is None or not len(program.ops):
-        why = "The document has no program." if program is None else "The program has no ops."
+    if shown is None or not len(shown.program.ops):
+        why = "The document has no program." if shown is None else "The program has no ops."
         return style.nothing("No streams", [why], "nothing runs here")
+    program = shown.program
     timed = in_time(program)
-    wrong = faults(document, shown, run, report=report, causes=causes, verdict=verdict)
+    wrong = faults(document, shown, run, **judged)
     groups = groups_of(program.streams)
     drawn = list(groups) if len(groups) <= MOST else list(groups)[:1]
     lanes = [stream for name in drawn for stream in groups[name][:LANES]]
@@ -125,7 +113,7 @@ def streams(
                 else []
             ),
             *told(wrong),
-            *left_out(wrong, report, causes),
+            *left_out(wrong, **judged),
         ],
     )
     return figure

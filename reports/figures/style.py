@@ -150,9 +150,9 @@ def heading(axes: Axes, finding: str, details: Sequence[str] = (), *, room: floa
     )  # fmt: skip
 
 
-def nothing(finding: str, details: Sequence[str], words: str) -> Figure:
+def nothing(finding: str, details: Sequence[str], words: str, size: tuple[float, float] = (9.0, 3.2)) -> Figure:
     """Return a figure that says that there is nothing to draw, and why."""
-    figure = canvas(9.0, 3.2)
+    figure = canvas(*size)
     axes = figure.add_subplot()
     heading(axes, finding, details)
     blank(axes, words)

@@ -67,24 +67,11 @@ def _panel(axes: Any, rows: Sequence[Mapping[str, Any]], *, height: int) -> None
             word = row["answers"].get(letter, "not run")
             wrong = any(_is_about(text, letter) for text in row["differs"])
             look = {"marker": "X", "markerfacecolor": style.RED, "markeredgecolor": "white"} if wrong else MARKS[word]
-            axes.plot(
-                column,
-                line,
-                linestyle="none",
-                markersize=8 if wrong else 6,
-                zorder=3,
-                gid=f"{letter} {'wrong' if wrong else word}",
-                **look,
-            )
+            size, said = (8, "wrong") if wrong else (6, word)
+            axes.plot(column, line, linestyle="none", markersize=size, zorder=3, gid=f"{letter} {said}", **look)
         causes = ", ".join(f"{cause['class']} {cause['fault']}" for cause in row["causes"]) or "nothing wrong"
-        axes.text(
-            len(letters) - 0.3,
-            line,
-            short(causes, 28),
-            va="center",
-            fontsize=8,
-            color=style.RED if row["differs"] else style.INK,
-        )
+        ink = style.RED if row["differs"] else style.INK
+        axes.text(len(letters) - 0.3, line, short(causes, 28), va="center", fontsize=8, color=ink)
     axes.set_yticks(range(len(rows)), [short(row["scenario"], 38) for row in rows], fontsize=8)
     axes.set_xticks(range(len(letters)), letters)
     axes.xaxis.tick_top()

@@ -18,29 +18,26 @@ it is on the map as well.
 What this module does not see: how it is drawn, and whether a plan is any good (`report`, `causes`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from allocsim.files.sizes import in_growth
-from allocsim.judge.violations import Report
 from allocsim.model import Document, Program, Role
-from allocsim.verdict.records import Cause, Witness, witness_json
-from reports.figures.conflicts import URGENT, Conflict, conflicts, findings
+from allocsim.verdict.records import Cause, witness_json
+from reports.figures.conflicts import URGENT, Conflict, Judgement, conflicts, findings
 from reports.figures.layers import layer_of
 from reports.figures.scene import Scene, scene
 from reports.interactive.columns import ColumnBlock
 
 
-def exhibit(
-    document: Document, *, report: Report | None, causes: Sequence[Cause] = (), verdict: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], ColumnBlock]:
+def exhibit(document: Document, **judged: Unpack[Judgement]) -> tuple[dict[str, Any], ColumnBlock]:
     """Return the head and the block.
 
-    `causes` are those of `report`, which number its conflicts; `verdict` (of a run's record) gives
-    the conflicts where there are neither. O(n log n) in buffers and accesses.
+    A verdict gives the conflicts where there are neither report nor causes. O(n log n) in buffers
+    and accesses.
     """
     block = ColumnBlock()
     shown = _shown(document)
@@ -51,10 +48,10 @@ def exhibit(
         "plans": [
             _plan(block, f"plan{index}", document, each, runs)
             | {"program": place[id(each.program)]}
-            | {"conflicts": list(_conflicts(document, each, runs, report=report, causes=causes, verdict=verdict))}
+            | {"conflicts": list(_conflicts(document, each, runs, **judged))}
             for index, (each, runs) in enumerate(shown)
         ],
-        "causes": [_cause(cause) for cause in causes],
+        "causes": [_cause(cause) for cause in judged.get("causes", ())],
     }
     return {**head, "columns": block.directory}, block
 
@@ -117,14 +114,9 @@ def _plan(block: ColumnBlock, name: str, document: Document, shown: Scene, runs:
 
 
 def _conflicts(
-    document: Document,
-    shown: Scene,
-    runs: Sequence[int],
-    *,
-    report: Report | None,
-    causes: Sequence[Cause],
-    verdict: Mapping[str, Any] | None,
+    document: Document, shown: Scene, runs: Sequence[int], **judged: Unpack[Judgement]
 ) -> Iterator[dict[str, Any]]:
+    report, causes = judged.get("report"), judged.get("causes", ())
     silent = [cause for cause in causes if not cause.violations]
     for run in runs:
         for arena in range(len(document.arenas)):
@@ -135,7 +127,7 @@ def _conflicts(
                 for conflict in findings(shown, arena, run, _as_finding(cause))
             ]
             if not drawn and not causes:
-                made = list(findings(shown, arena, run, verdict))
+                made = list(findings(shown, arena, run, judged.get("verdict")))
             telling = sorted((*drawn, *made), key=lambda conflict: URGENT.get(conflict.kind, len(URGENT)))
             yield from (_conflict(conflict, run, arena) for conflict in telling)
 
@@ -172,14 +164,10 @@ def _cause(cause: Cause) -> dict[str, Any]:
         "places": cause.places,
         "run": cause.first.run,
         "step": cause.first.step,
-        "parties": [[name, said.buffer] for name, said in witnesses.items() if _has_home(said)],
+        "parties": [[name, said.buffer] for name, said in witnesses.items() if said and said.buffer is not None],
     }
 
 
 def cure_words(cause: Cause) -> str:
     """Return the cure of a cause with its price; empty where none is known."""
     return "" if cause.cure is None else f"{'; '.join(cause.cure.words)}, {in_growth(cause.cure.nbytes)}"
-
-
-def _has_home(witness: Witness | None) -> bool:
-    return witness is not None and witness.buffer is not None
