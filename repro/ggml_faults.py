@@ -72,7 +72,7 @@ class FaultResult:
 def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
     """Run a fault on the library `which`; raises EngineError where that is missing or refused."""
     with open_library(which) as child:
-        version: str = child.call(_version)
+        version: str = child.call(version_of)
         finding = child.call(FAULTS[scenario.fault].task)
     seen = Evidence(document=repaired(finding) if fixed else evidence(finding), diverges=finding.wrong and not fixed)
     return FaultResult(
@@ -88,5 +88,6 @@ def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
     )
 
 
-def _version(library: Library) -> str:
+def version_of(library: Library) -> str:
+    """Task: the version of a library."""
     return library.version

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocsim.errors import EngineError, ModelError
 from engine.graph import Graph, Tensor
+from engine.kernels.binding import Array
 from engine.models import weights as files
 from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_adapters, init_parameters, training_graph
 from repro.scenario import Training
-
-Array = NDArray[Any]
 
 MOST_LAYERS: Final = 1_000
 """Beyond this the weights alone take more than 14 GiB."""

@@ -130,12 +130,8 @@ def _train(trainer: Trainer, training: OwnTraining, steps: int, name: str, progr
 
 def _summary(trained: _Trained, reference: _Trained) -> TrainingSummary:
     differs = next((step for step in range(len(trained.loss)) if not _same(trained, reference, step)), None)
-    return TrainingSummary(
-        arena_bytes=trained.arena_bytes,
-        loss=trained.loss,
-        gradients=(),
-        first_difference=None if differs is None else differs + 1,
-    )
+    first = None if differs is None else differs + 1
+    return TrainingSummary(arena_bytes=trained.arena_bytes, loss=trained.loss, gradients=(), first_difference=first)
 
 
 def _same(trained: _Trained, reference: _Trained, step: int) -> bool:

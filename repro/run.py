@@ -62,22 +62,15 @@ class EngineResult:
         return agree(self.verdict, self.expected)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `runs` in `repro run --json`.
-
-        Of joined scenarios, `expected` is the first one's, `matches` about all.
+        """Return the entry of `runs`; of joined scenarios `expected` is the first one's, `matches`
+        about all.
         """
         more: dict[str, Any] = {"differential": list(self.differential)} if self.differential else {}
         if self.memory is not None:
             more["memory"] = self.memory.as_json()
-        return run_entry(
-            self.scenario.name,
-            self.verdict,
-            self.evidence,
-            self.expected,
-            matches=self.matches,
-            **more,
-            modes=by_name(self.modes),
-        )
+        more["modes"] = by_name(self.modes)
+        name, verdict, evidence = self.scenario.name, self.verdict, self.evidence
+        return run_entry(name, verdict, evidence, self.expected, matches=self.matches, **more)
 
 
 def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = silent) -> EngineResult:
@@ -113,10 +106,7 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
 
 
 def summary(workload: Workload, trained: Trained, *, against: Trained, default: Trained) -> TrainingSummary:
-    """Sum a training run up, with the gradients of three steps against the reference.
-
-    These are the first, the first that differs, and the last.
-    """
+    """Sum a training run up, with the gradients of three steps: first, first that differs, last."""
     shown = sorted({1, default.first_difference or 1, len(trained.loss)})
     rows = [
         GradientRatio(step=step, layer=parameter.layer, tensor=parameter.name, ratio=ratio, cosine=cosine)

@@ -4,7 +4,7 @@ What this module does not see: how anything was run.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
@@ -30,13 +30,7 @@ class GradientRatio:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row of `gradients`."""
-        return {
-            "step": self.step,
-            "layer": self.layer,
-            "tensor": self.tensor,
-            "ratio": self.ratio,
-            "cosine": self.cosine,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +94,11 @@ def library_entry(
 def agree(verdict: Verdict, expected: Expected) -> bool:
     """Return whether the verdict names exactly these causes."""
     return verdict.classes == frozenset(expected)
+
+
+def causes_in_words(causes: Expected) -> str:
+    """Return causes as words."""
+    return ", ".join(f"{class_} {fault}" for class_, fault in causes) or "nothing"
 
 
 def by_name(modes: Mapping[str, TrainingSummary]) -> dict[str, Any]:

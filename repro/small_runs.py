@@ -15,7 +15,7 @@ from allocsim.errors import ModelError
 from allocsim.outcomes import verdict_entry
 from allocsim.verdict import Verdict, judge
 from allocsim.verdict.evidence import Evidence
-from repro.run_records import agree
+from repro.run_records import agree, causes_in_words
 from repro.scenario import SmallScenario
 from repro.small.answers import Said, said
 from repro.small.on_engine import evidence
@@ -83,7 +83,9 @@ class SmallResult:
         ]
         names = tuple((cause.class_, cause.party) for cause in self.faulty.verdict.joint)
         if names != scenario.expected:
-            rows.append(f"faulty: the verdict names {_causes(names)}, expected {_causes(scenario.expected)}")
+            rows.append(
+                f"faulty: the verdict names {causes_in_words(names)}, expected {causes_in_words(scenario.expected)}"
+            )
         if not agree(self.twin.verdict, ()) or not self.twin.verdict.sound:
             rows.append(f"twin: the verdict is not that nothing is wrong: {self.twin.verdict.text}")
         return tuple(rows)
@@ -116,10 +118,7 @@ class SmallResult:
 
 
 def run(scenario: SmallScenario, *, fixed: bool = False) -> SmallResult:
-    """Show both documents of a scenario to every detector.
-
-    Raises ModelError where one cannot be built, and says which; the twin comes first.
-    """
+    """Show both documents to every detector; ModelError says which one cannot be built."""
     return SmallResult(
         scenario=scenario, twin=_judged(scenario, fixed=True), faulty=_judged(scenario, fixed=False), fixed=fixed
     )
@@ -141,7 +140,3 @@ def in_words(kinds: frozenset[str] | None) -> str:
 
 def _kinds(kinds: frozenset[str] | None) -> list[str] | None:
     return None if kinds is None else sorted(kinds)
-
-
-def _causes(causes: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(f"{class_} {fault}" for class_, fault in causes) or "nothing"

@@ -177,13 +177,8 @@ class Tape:
         return tuple(found)
 
     def _stretch(self, first: int, count: int, own: int) -> None:
-        failed = _play(
-            self._codes.ctypes.data + 8 * first,
-            count,
-            self._drivers.ctypes.data,
-            self._shared.ctypes.data,
-            self._own.ctypes.data + 8 * own,
-        )
+        codes, words = self._codes.ctypes.data + 8 * first, self._own.ctypes.data + 8 * own
+        failed = _play(codes, count, self._drivers.ctypes.data, self._shared.ctypes.data, words)
         if failed >= 0:
             step = int(self._steps[np.searchsorted(self._entry_at, first + failed, side="right") - 1])
             raise EngineError(f"the kernel of op {step} ({self._program.ops.called(step)!r}) raised an exception")

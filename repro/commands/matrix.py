@@ -24,7 +24,7 @@ from reports import check_suffix, plot_record
 from reports.folder import check_folder
 from repro.commands.jobs import write
 from repro.commands.workers import mapping
-from repro.run_records import Expected
+from repro.run_records import causes_in_words
 from repro.small.answers import DETECTORS
 from repro.small_runs import SmallResult
 
@@ -138,11 +138,7 @@ def _differing(result: Any, cells: dict[str, bool | None]) -> Iterator[str]:
             yield f"{letter} {words[cells[letter]]}, expected: {words[wanted]}"
     if not result.matches:
         found = tuple((cause.class_, cause.party) for cause in result.verdict.joint)
-        yield f"the verdict names {_causes(found)}, expected {_causes(expected)}"
-
-
-def _causes(causes: Expected) -> str:
-    return ", ".join(f"{class_} {fault}" for class_, fault in causes) or "nothing"
+        yield f"the verdict names {causes_in_words(found)}, expected {causes_in_words(expected)}"
 
 
 def _print(rows: Sequence[MatrixRow], skipped: Sequence[dict[str, Any]]) -> None:
@@ -153,7 +149,7 @@ def _print(rows: Sequence[MatrixRow], skipped: Sequence[dict[str, Any]]) -> None
                 row.name,
                 row.runtime,
                 *(MARKS[row.cells[letter]] for letter in DETECTORS),
-                _causes(row.causes),
+                causes_in_words(row.causes),
                 "DIFFERS" if row.differs else "",
             )
             for row in rows

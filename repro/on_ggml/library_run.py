@@ -33,7 +33,6 @@ from allocsim.model import Document, Run
 from allocsim.programs.slots import position_of
 from allocsim.reduction.search import thinned
 from allocsim.systems.ggml.access.child import Child, ChildDiedError
-from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.probe import open_library
 from allocsim.systems.ggml.capture.graph_document import document, ops_of_nodes
 from allocsim.systems.ggml.capture.graph_rows import Rows
@@ -48,6 +47,7 @@ from engine.d_differential.side_comparison import Progress, silent
 from engine.models.llama import SMOLLM2_135M, LlamaConfig
 from repro import lora_setup
 from repro.detectors import LOCKSTEP_RUNS
+from repro.ggml_faults import version_of
 from repro.on_ggml.library_result import LibraryResult, Smoke, claims
 from repro.on_ggml.training_tasks import TrainingRecipe, origins_task, train_task
 from repro.options import LibraryOptions
@@ -158,7 +158,7 @@ def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> Librar
         scenario=scenario,
         options=options,
         child=child,
-        version=child.call(_version),
+        version=child.call(version_of),
         steps=options.steps_of(scenario),
         recipe=recipe,
         layer_of={parameter.name: parameter.layer for parameter in parameters},
@@ -294,10 +294,6 @@ def used_pairs(rows: Rows) -> dict[Unsafe, int]:
             if source["off"] == node["off"] and source["ne"] == node["ne"]:
                 found[node["op"], slot] = found.get((node["op"], slot), 0) + 1
     return found
-
-
-def _version(library: Library) -> str:
-    return library.version
 
 
 def _origin(rows: Rows, session: Document, departure: Departure) -> Origin:

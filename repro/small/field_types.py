@@ -23,10 +23,7 @@ MODULES: Final = re.compile(r"(\w+\.)+(?=\w)")
 
 
 def check_fields(thing: Any) -> None:
-    """Raise ModelError for the first field of a dataclass whose value is not of its annotated type.
-
-    Elements are checked too: `("C05", "plan")` is no tuple of pairs.
-    """
+    """Raise ModelError for the first field of a dataclass that is not of its type, elements too."""
     declared = _declared(thing.__class__)
     for field in fields(thing):
         value = getattr(thing, field.name)
@@ -57,9 +54,5 @@ def _enums(hint: Any) -> Iterator[type[Enum]]:
 @cache
 def _declared(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    return {name: Any if _names(hint, kind) else hint for name, hint in hints.items()}
-
-
-def _names(hint: Any, kind: type) -> bool:
-    """Return whether a type contains `kind` itself: such a value was checked when it was made."""
-    return kind in get_args(hint)
+    # what contains `kind` itself was checked when it was made
+    return {name: Any if kind in get_args(hint) else hint for name, hint in hints.items()}

@@ -121,22 +121,12 @@ def exchanged(kind: str, operands: Sequence[Array], results: Sequence[Array]) ->
         ctypes.memmove(_address(other, 0), data.tobytes(), data.nbytes)
 
 
-MISDEEDS: Final = (
-    one_binding,
-    exchanged,
-    two_pass,
-    second_again,
-    zero_first,
-    neighbours,
-    overrun,
-    underrun,
-    read_beyond,
-    half,
-    writes_operand,
-    writes_second,
-)
 MISDEED: Final[Mapping[str, Callable[[str, Sequence[Array], Sequence[Array]], None]]] = {
-    function.__name__: function for function in MISDEEDS
+    function.__name__: function
+    for function in (
+        *(one_binding, exchanged, two_pass, second_again, zero_first, neighbours),
+        *(overrun, underrun, read_beyond, half, writes_operand, writes_second),
+    )
 }
 """Name -> the faulty kernel."""
 

@@ -69,13 +69,9 @@ def program(
         label, home, count, offset = _match(WORD, word, "value").group("label", "home", "count", "offset")
         if label not in values:
             if not home:
-                buffers[label] = builder.buffer(
-                    label,
-                    nbytes.get(label, 64),
-                    role=role,
-                    arena=int(label in gpu.split()),
-                    read_only=label in read_only.split(),
-                )
+                arena, fixed = int(label in gpu.split()), label in read_only.split()
+                size = nbytes.get(label, 64)
+                buffers[label] = builder.buffer(label, size, role=role, arena=arena, read_only=fixed)
             elif home not in buffers:
                 raise ModelError("program", f"{word!r}: {home!r} is no buffer so far; `roles` may name it first")
             values[label] = builder.value(
