@@ -168,7 +168,7 @@ class Explorer:
         return examiner.tally, complete
 
     def explored(self, chunk: SourceChunk, *, until: float | None = None, tell: Told = lambda _: None) -> Explored:
-        """Go through a chunk as `explore` does; return what was found, too, the last of each cause."""
+        """Go through a chunk as `explore` does; return the last finding of each cause, too."""
         found: dict[str, BrokenProperty] = {}
 
         def noted(finding: BrokenProperty) -> None:
