@@ -23,7 +23,7 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Lock, local
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -33,33 +33,19 @@ from engine.kernels import KERNELS
 from engine.kernels.binding import Array, Bind, strided
 from engine.kernels.moving import window
 from engine.ops import OPS, REQUIRED, ResultLayout, Rule
+from engine.ops.shapes import FLOATS, STORED
 from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
+    from engine.front.recording import Recording
     from engine.ops.rule import Sources
-from engine.ops.shapes import FLOATS, STORED
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
 
 
-class Keeper(Protocol):
-    """Who keeps the history of what is computed, where it is not kept for gradients alone
-    (`engine.front.recording.Recording`).
-    """
-
-    def kept(  # noqa: D102 - as there
-        self,
-        array: Array,
-        laid: "ArrayLayout",
-        shared: "StorageHistory | None",
-        recipe: "CallRecipe",
-        sources: "tuple[Node, ...]",
-    ) -> "Node": ...
-
-
-tracking: Final[ContextVar[bool | Keeper]] = ContextVar("tracking", default=True)
-"""Whether what is computed now keeps its history, for gradients alone (True) or by a keeper."""
+tracking: "Final[ContextVar[bool | Recording]]" = ContextVar("tracking", default=True)
+"""Whether what is computed now keeps its history, for gradients alone (True) or for a recording."""
 
 
 @dataclass(slots=True, eq=False)
@@ -322,11 +308,11 @@ _quiet: Final = _Quiet()
 
 
 def apply(
-    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool | Keeper = True
+    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: "bool | Recording" = True
 ) -> Node:
     """Compute an op now and return its node.
 
-    It keeps history only if `track` and a source needs a gradient, or as a keeper has it.
+    It keeps history only if `track` and a source needs a gradient, or as a recording has it.
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
@@ -370,7 +356,7 @@ def _moves(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None) 
     return True
 
 
-def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None, track: bool | Keeper) -> Node:  # noqa: FBT001 - as of `apply`
+def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None, track: "bool | Recording") -> Node:
     """Compute an op of narrow operands in f32, and round its result once to what they promote to.
 
     As PyTorch promotes: a narrow dtype beside f32 or f64 is that one, two narrow ones are f32.
@@ -416,13 +402,12 @@ class Eager:
     """
 
     @staticmethod
-    def op(kind: str, *sources: Node, name: str = "", **params: Any) -> Node:
+    def op(kind: str, *sources: Node, **params: Any) -> Node:
         """Return `apply(kind, sources)` with all parameters of the rule, as `Graph.op` fills them
-        in; names are the graph's.
+        in.
 
         Raises EngineError if one is missing.
         """
-        del name
         filled = {**OPS[kind].params, **{name: _fixed(value) for name, value in params.items()}}
         if missing := [name for name, value in filled.items() if value is REQUIRED]:
             raise EngineError(f"{kind}({', '.join(map(str, sources))}): parameter {', '.join(missing)} is missing")
@@ -453,7 +438,7 @@ def constant(array: Array) -> Node:
     return Node(array, ArrayLayout.of(array))
 
 
-def itself(node: Node, *, track: bool | Keeper | None = None) -> Node:
+def itself(node: Node, *, track: "bool | Recording | None" = None) -> Node:
     """Return a view of all of a node: another value of its bytes, with a gradient of its own."""
     follow = tracking.get() if track is None else track
     return apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=follow)

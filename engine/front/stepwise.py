@@ -17,8 +17,8 @@ import numpy as np
 
 from allocsim.errors import EngineError
 from engine.front.extension import GRAD, NODE, SOURCE, template
-from engine.front.record import Node, apply, composed, history, tracking
-from engine.ops.pullback import summed
+from engine.front.record import Node, apply, history, tracking
+from engine.ops.shapes import FLOATS
 
 anomalies: Final[ContextVar[bool]] = ContextVar("anomalies", default=False)
 """Whether backward passes look for the op that makes the first NaN or infinity."""
@@ -66,7 +66,7 @@ def all_gradients(end: Node, seed: Node) -> dict[Node, Node]:
         for source, more in _contributions(node, found[node]):
             if looking:
                 _check_gradient(node, source, found[node], more)
-            found[source] = more if source not in found else composed(summed, found[source], more)
+            found[source] = more if source not in found else _summed(found[source], more)
     return found
 
 
@@ -95,6 +95,15 @@ def _contributions(node: Node, grad: Node) -> Iterator[tuple[Node, Node]]:
             operands = tuple(resolved(reference) for reference in step.operands)
             made.append(apply(step.action.kind, operands, dict(step.action.params), track=tracking.get()))
         yield node.sources[part.argument], resolved(part.contribution)
+
+
+def _summed(total: Node, more: Node) -> Node:
+    """Return the sum of two gradients, in f32 where theirs is a dtype of storage."""
+    track = tracking.get()
+    if total.dtype in FLOATS:
+        return apply("add", (total, more), track=track)
+    wide = [apply("cast", (x,), {"dtype": "f32"}, track=track) for x in (total, more)]
+    return apply("cast", (apply("add", tuple(wide), track=track),), {"dtype": total.dtype}, track=track)
 
 
 def changed(op: str, node: Node) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from engine.runtime.plan_memory import together
 
 Array = NDArray[Any]
 Config = LlamaConfig | GPT2Config
+Sizes = TypeVar("Sizes", bound=Config)
 Tensors = Iterator[tuple[str, Callable[[], Array]]]
 """Name in the file and how to get the float32 array, one after the other."""
 Opened = tuple[str, Mapping[str, Any], Tensors]
@@ -43,19 +44,19 @@ Opened = tuple[str, Mapping[str, Any], Tensors]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WeightsFile:
+class WeightsFile(Generic[Sizes]):
     """A model read from a file: its sizes, and every weight the graph of these sizes asks for."""
 
     path: str
     architecture: str
-    config: Config
+    config: Sizes
     """Without adapters; `seq` and `batch` are the caller's business."""
     weights: Mapping[str, Array]
     ends: tuple[int, ...] = ()
     """Tokens that end a text, where the file says so."""
 
 
-def read(path: str | Path) -> WeightsFile:
+def read(path: str | Path) -> WeightsFile[Config]:
     """Return the model in a GGUF file, in a safetensors file, or in a folder. O(bytes).
 
     A safetensors file needs its config.json in the same folder.
@@ -96,16 +97,6 @@ def read(path: str | Path) -> WeightsFile:
     return WeightsFile(path=str(path), architecture=name, config=config, weights=placed, ends=_ends(sizes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LlamaFile:
-    """A llama read from a file: its sizes, without adapters, and every weight."""
-
-    config: LlamaConfig
-    weights: Mapping[str, Array]
-    ends: tuple[int, ...]
-    """Tokens that end a text."""
-
-
 def _ends(sizes: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the tokens that end a text, as either kind of file says them."""
     said = sizes.get("eos_token_id", sizes.get(EOS))
@@ -113,12 +104,15 @@ def _ends(sizes: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(one) for one in listed if isinstance(one, int | np.integer) and not isinstance(one, bool))
 
 
-def read_llama(path: str | Path) -> LlamaFile:
+def read_llama(path: str | Path) -> WeightsFile[LlamaConfig]:
     """Return the llama in a file or folder; EngineError as `read`, and for other architectures."""
     found = read(path)
     if not isinstance(found.config, LlamaConfig):
         raise EngineError(f"{path}: holds {found.architecture}, not llama")
-    return LlamaFile(config=replace(found.config, rank=0), weights=found.weights, ends=found.ends)
+    config = replace(found.config, rank=0)
+    return WeightsFile(
+        path=found.path, architecture=found.architecture, config=config, weights=found.weights, ends=found.ends
+    )
 
 
 _refused: Final = refused_with(EngineError)

@@ -90,7 +90,7 @@ def pull(
                     if source in accumulators:
                         gradient = _accumulated(gradients[source], gradient, node.graph.unused(f"sum_{parts[source]}"))
                     elif source in gradients:
-                        gradient = summed(gradients[source], gradient, node.graph.unused(f"sum_{parts[source]}"))
+                        gradient = _sum(gradients[source], gradient, node.graph.unused(f"sum_{parts[source]}"))
                 gradients[source] = gradient
                 if expand is not None:
                     expand(gradient)
@@ -140,8 +140,7 @@ def _accumulated(total: Tensor, more: Tensor, name: str) -> Tensor:
     return total.graph.op("add_inplace", total, more, name=name)
 
 
-def summed(total: Tensor, more: Tensor, name: str = "") -> Tensor:
-    """Return the sum of two gradients, in f32 where theirs is a dtype of storage."""
+def _sum(total: Tensor, more: Tensor, name: str) -> Tensor:
     if total.dtype in FLOATS:
         return total.graph.op("add", total, more, name=name)
     wide = (total.graph.op("cast", x, dtype="f32") for x in (total, more))
