@@ -1,4 +1,4 @@
-// What a reader does on a page of the explorer, timed: the body of a function of how many moves of each kind (`explorer.py`).
+// What a reader does on a page of the explorer, timed: the body of a function of how many moves of each kind (`drawings.py`).
 const moves = arguments[0], c = document.querySelector('#map canvas:last-child'), box = c.getBoundingClientRect(), found = {};
 const send = (kind, x, y) => c.dispatchEvent(
   new PointerEvent(kind, { clientX: box.left + x, clientY: box.top + y, pointerId: 1, bubbles: true }));

@@ -3,7 +3,7 @@
     python benchmarks/planted.py [--seeds N] [--seconds S] [--within] [--out FILE] [NAME...]
     python benchmarks/planted.py --sound 5000 [--out FILE] [NAME...]
 
-Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for, and those of `unseen_planners.py`, written before the fuzzer was looked at, and of `corner_planners.py`, each wrong in one hard corner; those of `SOUND` must
+Planted are the fuzzer's own mutants and the planners of `broken_planners.py`, which it was not made for, some written before the fuzzer was looked at, and some each wrong in one hard corner; those of `SOUND` must
 not be accused of anything, those of its `NOTED` only be noted. Each is a target in a process of its own, as a stranger would be, and is fuzzed from each of the seeds
 0 to N - 1: the first 50 programs, and as many more as it takes to find something. Seconds are processor time of campaign and
 target together, from the first program to the first finding, with what either compiles on its first call; a campaign is over after

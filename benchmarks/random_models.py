@@ -202,7 +202,7 @@ def litert(seeds: range, seconds: float, peers: str) -> Found:
     unexplained = counted["convicted, numbers agree"] + counted["clean, numbers differ"]
     return {
         "version": version,
-        "models": len(seeds),
+        "models": counted.total(),
         "counts": dict(sorted(counted.items())),
         "replayed": dict(sorted(replayed.items())),
         "seeds that differ": wrong,

@@ -1,7 +1,7 @@
 """A program that is recorded, judged while it runs: each finding is said when it is there, on
 standard error, and the program goes on, or is ended at the first.
 
-    ./program: compute 2: C06 caller: an upload was left out, ...: 'node_0' (scale) reads 'x' ...
+    ./program: compute 2: C06 caller: the host left out an upload, ...: 'node_0' (scale) reads ...
 
 Contract: `judged_live(process, log, ...)` returns, when the program has ended, what was followed of
 each log. The recorder writes a file and waits for nobody; this process reads behind it, as far as

@@ -35,30 +35,30 @@ def cells(table: str) -> Iterator[list[str]]:
 PROPOSED: Final[dict[str, tuple[str, str]]] = {
     kind: (wrong, mend)
     for kind, wrong, mend in cells("""
-lifetime  | the planned lifetime of a buffer leaves out an access                               | {life}
-pair      | two buffers are believed to be free to share bytes in place, and are not            | do not let {other} take the place of {name}
-pin       | nobody told the planner that the host reads a buffer                                | tell the planner that the host reads {name}
-size      | the planner believes a buffer to be smaller than it is                              | believe all {nbytes} bytes of {name}
-slot      | a slot does not fit its buffer, or lies where the beliefs do not allow it   | place {name} where the beliefs allow it and it fits
-address   | a buffer that outlasts a run lies elsewhere than its content                        | keep {name} at the address of its content, and place nothing else there
-stale     | the plan was made for another program                                               | plan program {mend.program} ({made.name}) for itself
-events    | the planner's own events contradict each other                                      | allocate {name} once and free it once
-upload    | the host leaves out an upload that is needed                                        | upload {results} before every run
-state     | the program needs a buffer's value in a later run, and nothing keeps it             | keep {name} from run to run
-late      | the host reads an output after a later run has taken its memory                     | read {name} before the next run, or copy it
-wait      | two ops that access the same bytes are not ordered                                  | let {op} wait for {after}
-runs      | two runs that share memory are not ordered                                          | let one run wait for the other, or give each memory of its own
-unwritten | the program reads bytes that nobody wrote                                           | write {name} before it is read
-mutation  | the program reads a value after it has overwritten it                               | read {name} before {op} overwrites it, or let {op} write elsewhere
-in place  | the program makes an op overwrite its operand, and its kernel does not declare that | let {op} write elsewhere, or declare that its kernel may write there
-results   | the program gives two results of one op the same bytes                              | give the results of {op} bytes of their own
-read only | the program writes into a read-only buffer                                          | write elsewhere than into {name}
-bounds    | a value of the program reaches outside its buffer                                   | keep every value of {name} inside it
-kernel    | a kernel is wrong under an alias that it must support                               | mend the kernel {whose}, or forbid its result {mend.result} over operand {mend.operand}
-promise   | the plan takes a kernel to be safe in place, and nobody declares that it is         | forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}
-twice     | a kernel is wrong where two of its operands are one buffer                          | mend the kernel {whose}, or give it a copy for operand {mend.operand}
-misdeed   | a kernel reads or writes bytes that it may not                                      | mend the kernel {whose}
-unknown   | a difference was measured that nothing explains                                     | not known
+lifetime  | the planned lifetime of a buffer leaves out an access                          | {life}
+pair      | two buffers are believed to be free to share bytes in place, and are not       | do not let {other} take the place of {name}
+pin       | nobody told the planner that the host reads a buffer                           | tell the planner that the host reads {name}
+size      | the planner believes a buffer to be smaller than it is                         | believe all {nbytes} bytes of {name}
+slot      | a slot does not fit its buffer, or lies where it may not                       | place {name} where the beliefs allow it and it fits
+address   | a buffer that outlasts a run lies elsewhere than its content                   | keep {name} at the address of its content, and place nothing else there
+stale     | the plan was made for another program                                          | plan program {mend.program} ({made.name}) for itself
+events    | the planner's own events contradict each other, or the believed lifetime       | allocate {name} once and free it once, at the ends of its life
+upload    | the host leaves out an upload that is needed                                   | upload {results} before every run
+state     | the program needs a buffer's value in a later run, and nothing keeps it        | keep {name} from run to run
+late      | the host reads an output after its memory has been taken                       | read {name} before the next run, or copy it
+wait      | two ops that access the same bytes are not ordered                             | let {op} wait for {after}
+runs      | two runs that share memory are not ordered                                     | let one run wait for the other, or give each memory of its own
+unwritten | the program reads bytes that nobody wrote                                      | write {name} before it is read
+mutation  | the program reads a value after it has overwritten it                          | read {name} before {op} overwrites it, or let {op} write elsewhere
+in place  | the program makes an op overwrite its operand, beyond what its kernel declares | let {op} write elsewhere, or declare that its kernel may write there
+results   | the program gives two results of one op the same bytes                         | give the results of {op} bytes of their own
+read only | the program writes into a read-only buffer                                     | write elsewhere than into {name}
+bounds    | a value of the program reaches outside its buffer                              | keep every value of {name} inside it
+kernel    | a kernel is wrong under an alias that it must support                          | mend the kernel {whose}, or forbid its result {mend.result} over operand {mend.operand}
+promise   | the plan takes a kernel to be safe in place, and nobody declares that it is    | forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}
+twice     | a kernel is wrong where two of its operands are one buffer                     | mend the kernel {whose}, or give it a copy for operand {mend.operand}
+misdeed   | a kernel reads or writes bytes that it may not                                 | mend the kernel {whose}
+unknown   | a difference was measured that nothing explains                                | not known
 """)
 }
 """Kind of change of a cause -> a clause that says what is wrong, and a template of the words that

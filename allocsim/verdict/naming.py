@@ -280,38 +280,38 @@ def _rows(table: str) -> tuple[NamingRow, ...]:
 
 NAMES: Final = _rows("""
 stale                      | C08 plan       |                  | the run executes another program than the one that the plan was made for
-slot, lifetime, pair, size | C08 plan       | at_one_end       | the plan is sound at one end of the ranges of sizes, and not at the other
+slot, lifetime, pair, size | C08 plan       | at_one_end       | the fault exists at one end of the ranges of sizes only
 slot, lifetime, pair       | C15 plan       | moved_in_turn    | of the values that are moved one after the other (a loop's carries, a branch's phis), one was overwritten before it was moved
 slot                       | C11 plan       | bound_twice      | the planner gave one slot to two buffers that are both filled from outside the program
-slot, address              | C07 plan       | content          | the planner did not keep the content of a parameter or state in its place
+slot, address              | C07 plan       | content          | the plan does not keep a parameter or state at one address in bytes of its own
 slot                       | C11 plan       | one_op           | the planner gave one slot to two results of one op
 slot                       | C15 plan       | in_two_calls     | the planner placed buffers of different inlined calls or branches over each other
 slot, lifetime             | C15 plan       | carried_over     | the planner placed buffers that one turn of a loop hands to the next over each other, or in each other's arenas
-slot, address              | C12 plan       |                  | the slot does not fit its buffer, or lies where the beliefs do not allow it
+slot, address              | C12 plan       |                  | the slot does not fit its buffer, or lies where it may not
 size                       | C12 plan       |                  | the planner believed the buffer to be smaller than it is
-events                     | C13 plan       |                  | the planner's own events contradict each other
+events                     | C13 plan       |                  | the planner's own events contradict each other, or the believed lifetime
 pin                        | C05 caller     |                  | the host reads the buffer, and the planner was not told
 pair                       | C11 plan       | donated          | the planner placed an output over a donated input that is still needed
-pair                       | C03 plan       |                  | the planner let a buffer take the bytes of another in place where no op allows it
-lifetime                   | C15 plan       | in_two_calls     | the planner ended a buffer's life too early, and gave its bytes to a buffer of another inlined call or branch
-lifetime                   | C05 plan       | only_host_missed | the planner ended a buffer's life before the host reads it, and was told of that read
-lifetime                   | C06 plan       | laid_by_host     | the planner ended too early the life of an input that the host writes in this run
-lifetime                   | C02 plan       | lost_view        | the planner ended a buffer's life too early: it missed a last use through a view
+pair                       | C03 plan       |                  | the planner let a buffer take the bytes of another in place where that is not permitted
+lifetime                   | C15 plan       | in_two_calls     | the planned lifetime of a buffer leaves out an access, and its bytes are shared by a buffer of another inlined call or branch
+lifetime                   | C05 plan       | only_host_missed | the planned lifetime of a buffer leaves out a read by the host
+lifetime                   | C06 plan       | laid_by_host     | the planned lifetime of an input that the host writes in this run leaves out an access
+lifetime                   | C02 plan       | lost_view        | the planned lifetime of a buffer leaves out a use through a view
 lifetime                   | C01 plan       |                  | the planned lifetime of a buffer leaves out an access
-upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads an old instance of an input; the one that the host wrote in this run, no op reads
-upload, late               | C07 caller     | taken_by_another | a run of another program took the bytes of a value before it was read
-upload                     | C06 caller     | counted_on       | the host left out an upload, and the value that it wrote for an earlier run is overwritten
-upload                     | C14 caller     |                  | the host left out an upload, and nothing else wrote the bytes that are read
+upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads another instance of an input than the one that the host wrote in this run, which no op reads
+upload, late               | C07 caller     | taken_by_another | a value is not where it is read: a run of another program wrote these bytes
+upload                     | C06 caller     | counted_on       | the host left out an upload, and the value of an earlier run is not where this run reads it
+upload                     | C14 caller     |                  | the host left out an upload that a read needs
 state                      | C07 caller     |                  | the program reads a value that an op made in an earlier run, and nothing keeps it
 wait                       | C09 schedule   | given_back       | two accesses race: the bytes were freed in the order of one stream, and another stream still used them
 wait                       | C09 plan       | of_plan          | two accesses race because the planner gave both buffers the same bytes
 wait                       | C09 schedule   |                  | two accesses race, and would with every buffer in bytes of its own
-late                       | C05 caller     |                  | the host reads an output after a later run has taken its memory
+late                       | C05 caller     |                  | the host reads an output after its memory has been taken
 runs                       | C09 schedule   |                  | two runs that do not wait for each other access the same memory
 unwritten                  | C14 caller     |                  | nobody wrote the bytes that are read
 mutation                   | program caller |                  | the program reads a value after it has overwritten it, which no plan can mend
 results                    | program caller |                  | the program gives two results of one op the same bytes of one buffer
-in place                   | C03 caller     |                  | the program makes an op overwrite its operand within one buffer, and its kernel does not declare that
+in place                   | C03 caller     |                  | the program makes an op overwrite its operand within one buffer, beyond what its kernel declares
 read only                  | C11 caller     |                  | an op writes into a read-only buffer
 bounds                     | C12 caller     |                  | a value of the program reaches outside its buffer
 """)

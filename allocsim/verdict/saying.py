@@ -10,7 +10,7 @@ from allocsim.cure.changes import PROPOSED, Change, program_of
 from allocsim.diagnostics import sentence
 from allocsim.diagnostics.document_facts import DocumentFacts
 from allocsim.judge.fast import Violation
-from allocsim.model import Program
+from allocsim.model import Problem, Program
 from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.naming import NamingRow, strikes, told_most
 from allocsim.verdict.records import Cause, FirstPlace, Witness
@@ -34,7 +34,7 @@ def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], ro
     parties = _racing(dossier, v) if v.kind == "Race" else (victim, _writer(dossier, v), reader)
     if v.kind == "StaleRead":
         said = _late_read(reader, parties[1], victim, overwritten=_overwritten(dossier, v))
-        text = f"{said}: {row.evidence}"
+        text = f"{said}: {_why(dossier, mend, row)}"
     else:
         text = f"{row.evidence}: {sentence(DocumentFacts(dossier.document), v)}"
     first = min(
@@ -93,15 +93,35 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
     )
 
 
+def _why(dossier: Dossier, mend: Change, row: NamingRow) -> str:
+    """Return why a late read went wrong: which end of a lifetime is wrong, if the row says no more than
+    that one is, else the row's evidence.
+    """
+    if mend.kind != "lifetime" or row.class_ not in {"C01", "C06"}:
+        return row.evidence
+    late, short = _missed(dossier, mend)
+    name = program_of(mend, dossier.document).buffers.names[mend.buffer or 0]
+    if late == short:
+        return f"the planned lifetime of {name} begins too late and ends too early" if late else row.evidence
+    return f"the planner {'began' if late else 'ended'} the life of {name} too {'late' if late else 'early'}"
+
+
+def _missed(dossier: Dossier, mend: Change) -> tuple[bool, bool]:
+    """Whether the life of the mend's buffer is planned to begin too late, and to end too early; of
+    a plan that states no problem the end is charged.
+    """
+    if mend.problem is None:
+        return False, True
+    problem, buffer = dossier.document.problems[mend.problem], mend.buffer or 0
+    start, stop = dossier.lives(problem.program)[0][buffer].tolist()
+    return int(problem.start[buffer]) > start, int(problem.stop[buffer]) < stop
+
+
 def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str) -> str:
     whole, _ = dossier.lives(program)
     start, stop = (int(step) for step in whole[mend.buffer or 0])
     until = f"keep {name} until op {stop - 1} ({program.ops.called(stop - 1)}) has run" if stop else f"keep {name}"
-    if mend.problem is None:
-        return until
-    problem = dossier.document.problems[mend.problem]
-    buffer = mend.buffer or 0
-    late, short = int(problem.start[buffer]) > start, int(problem.stop[buffer]) < stop
+    late, short = _missed(dossier, mend)
     begin = f"give {name} its bytes from op {start} ({program.ops.called(start)}) on"
     if late and not short:
         return begin
@@ -111,7 +131,9 @@ def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str)
 
 
 def _writer(dossier: Dossier, v: Violation) -> Witness | None:
-    """Return the writer of the bytes that a read found; None if the judge found no writer."""
+    """Return the writer of the bytes that a read found, or the earlier op of a race; None if the
+    judge found none.
+    """
     if v.other_op is None and v.other_buffer is None:
         return None
     other_run = v.other_run if v.other_run is not None else v.run
@@ -124,7 +146,8 @@ def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness |
     """
     program = dossier.program(v)
     later = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
-    earlier = dossier.witness(v.run, v.other_op, buffer=v.other_buffer, program=program)
+    earlier = _writer(dossier, v)
+    assert earlier is not None
     hazards = v.hazards or ("read after write",)
     if "read after write" in hazards:
         return later, earlier, later
@@ -133,26 +156,35 @@ def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness |
 
 def _late_read(reader: Witness, writer: Witness | None, victim: Witness, *, overwritten: bool) -> str:
     """Return in words the reader, the writer and the victim of a stale read."""
-    reads = f"{reader.called} ({_place(reader, victim)})"
+    several = len({reader.run, victim.run, (writer or victim).run}) > 1
+    reads = _called(reader, several=several)
     if writer is None or writer.op is None:
         return f"{reads} reads {victim.buffer_name}, which is not there"
-    wrote = f"{writer.called} ({_place(writer, victim)})"
+    wrote = _called(writer, several=several)
     if overwritten:
         return f"{victim.buffer_name} was overwritten by {wrote} before {reads} read it"
     return f"{reads} reads {victim.buffer_name}, and finds what {wrote} wrote"
 
 
 def _overwritten(dossier: Dossier, v: Violation) -> bool:
-    """Whether the op wanted wrote the bytes of a stale read in its run, and then the writer found did."""
-    if v.want_op is None or v.other_op is None or not v.run == v.want_run == v.other_run or v.other_op <= v.want_op:
+    """Whether, in the run of a stale read, the op wanted wrote its buffer, then the writer found
+    wrote at addresses of the bytes read, then came the read.
+    """
+    run, wanted, writer, reader = dossier.run(v), v.want_op, v.other_op, v.op
+    if run is None or not v.run == v.want_run == v.other_run or wanted is None or writer is None or reader is None:
         return False
-    program = dossier.program(v)
-    return v.buffer in program.values.buffer[[*program.ops[v.want_op].results]] and dossier.share_bytes(v)
+    values, ops, at = run.program.values, run.program.ops, run.plan.offset
+    if not wanted < writer < reader or v.buffer not in values.buffer[[*ops[wanted].results]]:
+        return False
+    shift = int(at[v.other_buffer or 0]) - int(at[v.buffer or 0])
+    mine = [one for one in ops[writer].results if values.buffer[one] == v.other_buffer]
+    wrote = [(int(low) + shift, int(high) + shift) for low, high in values.hulls[mine]]
+    return dossier.share_bytes(v) and any(a < high and low < b for a, b in v.bytes for low, high in wrote)
 
 
-def _place(one: Witness, victim: Witness) -> str:
-    """Return the op of a witness in words, and its run if it is not the victim's."""
-    return f"op {one.op}" + (f" of run {one.run}" if one.run != victim.run and one.run is not None else "")
+def _called(one: Witness, *, several: bool) -> str:
+    """Return the name of a witness's op with its number, and its run if there are `several`."""
+    return f"{one.called} (op {one.op}" + (f" of run {one.run})" if several and one.run is not None else ")")
 
 
 def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
@@ -165,42 +197,39 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
     if problem is None or v.buffer is None:
         return None
     names = program.buffers.names
-    name, start, stop = names[v.buffer], int(problem.start[v.buffer]), int(problem.stop[v.buffer])
     if mend.kind in {"upload", "state"}:
-        return f"the planner believes that {name} is free from step {stop} of each run on, but the next run needs it"
+        stop = int(problem.stop[v.buffer])
+        if problem.own[v.buffer] or stop >= len(program.ops) or not v.run:
+            return None
+        free = f"{names[v.buffer]} is free from step {stop} of each run on"
+        return f"the planner believes that {free}, but a later run needs it"
     if mend.kind == "pair":
         if v.kind == "UnsafeInPlace":
             return f"the planner believes that op {v.op} is safe in place, but its kernel does not declare that pair"
-        assert mend.buffer is not None
-        return (
-            f"the planner believes that another buffer may take the place of {names[mend.buffer]}, but no op allows it"
-        )
-    if mend.kind not in {"lifetime", "pin"}:
-        return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
-    assert mend.buffer is not None
-    if mend.buffer != v.buffer:
-        other = mend.buffer
-        lives = f"[{int(problem.start[other])}, {int(problem.stop[other])})"
-        return (
-            f"the planner believes that {names[other]} lives in steps {lives}, but op {v.other_op} "
-            f"({program.ops.called(v.other_op or 0)}) writes it"
-        )
-    if v.op is not None and not start <= v.op < stop:
-        return (
-            f"the planner believes that {name} lives in steps [{start}, {stop}), but op {v.op} "
-            f"({program.ops.called(v.op)}) reads it"
-        )
-    if v.kind == "StaleRead" and problem.gaps.get(v.buffer):
-        return (
-            f"the planner believes that {name} need not survive a gap in its life, but op {v.op} "
-            f"({program.ops.called(v.op or 0)}) still reads it"
-        )
-    return sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None
+        taken = names[mend.buffer or 0]
+        return f"the planner believes that another buffer may take the place of {taken}, which is not permitted"
+    said = _believed_life(v, problem, mend.buffer or 0) if mend.kind in {"lifetime", "pin"} else None
+    return said or (sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None)
+
+
+def _believed_life(v: Violation, problem: Problem, buffer: int) -> str | None:
+    """Return in words the believed life of a buffer and the access that contradicts it, if any."""
+    mine, name, ops = buffer == v.buffer, problem.program.buffers.names[buffer], problem.program.ops
+    start, stop, step = int(problem.start[buffer]), int(problem.stop[buffer]), v.op if mine else v.other_op
+    if step is None:
+        return None
+    op = f"op {step} ({ops.called(step)})"
+    if not mine or not start <= step < stop:
+        verb = "accesses" if mine else "writes"
+        return f"the planner believes that {name} lives in steps [{start}, {stop}), but {op} {verb} it"
+    if v.kind == "StaleRead" and problem.gaps.get(buffer):
+        return f"the planner believes that {name} need not survive a gap in its life, but {op} still reads it"
+    return None
 
 
 def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     """Return in words the order that reuse assumed and streams do not keep; None without reuse."""
-    if v.in_apart:
+    if v.in_apart or v.other_run not in {None, v.run}:
         return None
     assert v.op is not None
     assert v.other_op is not None

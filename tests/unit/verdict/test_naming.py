@@ -178,7 +178,7 @@ def given_back():
     return trace(events)
 
 
-GONE = "the planner believes that a lives in steps [1, 2), but op {} ({}) reads it"
+GONE = "the planner believes that a lives in steps [1, 2), but op {} ({}) accesses it"
 
 CASES = (
     Planted(
@@ -212,7 +212,7 @@ CASES = (
         reader="add",
     ),
     Planted(
-        row="the program makes an op overwrite its operand within one buffer, and its kernel does not declare that",
+        row="the program makes an op overwrite its operand within one buffer, beyond what its kernel declares",
         document=Document.of(plan(program("x = host.write; y:x = f x; host.read y"), "")),
         class_="C03",
         fault="caller",
@@ -234,10 +234,10 @@ CASES = (
         fault="plan",
         victim="x",
         writer="f",
-        belief="the planner believes that x lives in steps [0, 1), but op 1 (f) reads it",
+        belief="the planner believes that x lives in steps [0, 1), but op 1 (f) accesses it",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where the beliefs do not allow it",
+        row="the slot does not fit its buffer, or lies where it may not",
         document=late("x=0 y=0", "x = host.write; y = f x; host.read y"),
         class_="C12",
         fault="plan",
@@ -245,7 +245,7 @@ CASES = (
         writer="f",
     ),
     Planted(
-        row="the planner let a buffer take the bytes of another in place where no op allows it",
+        row="the planner let a buffer take the bytes of another in place where that is not permitted",
         document=late("x=0 y=0", "x = host.write; y = f x; host.read y", share="x>y"),
         class_="C03",
         fault="plan",
@@ -290,14 +290,14 @@ CASES = (
         reader="f",
     ),
     Planted(
-        row="the planner let a buffer take the bytes of another in place where no op allows it",
+        row="the planner let a buffer take the bytes of another in place where that is not permitted",
         document=late("a=0 y=0", "x = host.write; a = f x; y = g! a; z = k y a; host.read z", share="a>y"),
         class_="C03",
         fault="plan",
         victim="a",
         writer="g",
         reader="k",
-        belief="the planner believes that another buffer may take the place of a, but no op allows it",
+        belief="the planner believes that another buffer may take the place of a, which is not permitted",
     ),
     Planted(
         row="the planned lifetime of a buffer leaves out an access",
@@ -306,8 +306,8 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="a copy between arenas reads an old instance of an input; the one that the host wrote in this run, "
-        "no op reads",
+        row="a copy between arenas reads another instance of an input than the one that the host wrote in this run, "
+        "which no op reads",
         document=copies(),
         class_="C10",
         fault="schedule",
@@ -333,7 +333,7 @@ CASES = (
         victim="x",
     ),
     Planted(
-        row="the planner did not keep the content of a parameter or state in its place",
+        row="the plan does not keep a parameter or state at one address in bytes of its own",
         document=state_taken(),
         class_="C07",
         fault="plan",
@@ -342,14 +342,14 @@ CASES = (
         reader="g",
     ),
     Planted(
-        row="the host left out an upload, and the value that it wrote for an earlier run is overwritten",
+        row="the host left out an upload, and the value of an earlier run is not where this run reads it",
         document=upload_left_out(),
         class_="C06",
         fault="caller",
         victim="x",
         writer="g",
         reader="f",
-        belief="the planner believes that x is free from step 2 of each run on, but the next run needs it",
+        belief="the planner believes that x is free from step 2 of each run on, but a later run needs it",
     ),
     Planted(
         row="the program reads a value that an op made in an earlier run, and nothing keeps it",
@@ -361,7 +361,7 @@ CASES = (
         reader="f",
     ),
     Planted(
-        row="the planner ended a buffer's life too early, and gave its bytes to a buffer of another inlined call or branch",
+        row="the planned lifetime of a buffer leaves out an access, and its bytes are shared by a buffer of another inlined call or branch",
         document=late("r=0 t=0 s=64", BRANCHES, r=(1, 2)),
         class_="C15",
         fault="plan",
@@ -370,7 +370,7 @@ CASES = (
         reader="add",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where the beliefs do not allow it",
+        row="the slot does not fit its buffer, or lies where it may not",
         document=late(text=OUTPUT),
         class_="C12",
         fault="plan",
@@ -389,17 +389,17 @@ CASES = (
         belief=GONE.format(3, "host.read"),
     ),
     Planted(
-        row="the planner ended too early the life of an input that the host writes in this run",
+        row="the planned lifetime of an input that the host writes in this run leaves out an access",
         document=late("i=0 b=0", INDEX, i=(0, 2)),
         class_="C06",
         fault="plan",
         victim="i",
         writer="g",
         reader="back",
-        belief="the planner believes that i lives in steps [0, 2), but op 3 (back) reads it",
+        belief="the planner believes that i lives in steps [0, 2), but op 3 (back) accesses it",
     ),
     Planted(
-        row="the planner ended a buffer's life too early: it missed a last use through a view",
+        row="the planned lifetime of a buffer leaves out a use through a view",
         document=late(text=VIEWED, a=(1, 2)),
         class_="C02",
         fault="plan",
@@ -419,7 +419,7 @@ CASES = (
         belief=GONE.format(3, "h"),
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where the beliefs do not allow it",
+        row="the slot does not fit its buffer, or lies where it may not",
         document=late(),
         class_="C12",
         fault="plan",
@@ -428,7 +428,7 @@ CASES = (
         reader="h",
     ),
     Planted(
-        row="the planner ended a buffer's life before the host reads it, and was told of that read",
+        row="the planned lifetime of a buffer leaves out a read by the host",
         document=late("a=0 b=32", OUTPUT, a=(1, 2)),
         class_="C05",
         fault="plan",
@@ -446,7 +446,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="the planner ended a buffer's life too early: it missed a last use through a view",
+        row="the planned lifetime of a buffer leaves out a use through a view",
         document=late("a=0 b=32", VIEWED, a=(1, 2)),
         class_="C02",
         fault="plan",
@@ -458,7 +458,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where the beliefs do not allow it",
+        row="the slot does not fit its buffer, or lies where it may not",
         document=late("a=0 b=32"),
         class_="C12",
         fault="plan",
@@ -476,14 +476,14 @@ CASES = (
         fault="caller",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where the beliefs do not allow it",
+        row="the slot does not fit its buffer, or lies where it may not",
         document=late("a=none", "x = host.write; @else a = f x; @else y = g a; host.read y"),
         class_="C12",
         fault="plan",
         victim="a",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where the beliefs do not allow it",
+        row="the slot does not fit its buffer, or lies where it may not",
         document=late("a=4"),
         class_="C12",
         fault="plan",
@@ -496,7 +496,11 @@ CASES = (
         fault="caller",
     ),
     Planted(
-        row="the planner's own events contradict each other", document=events(), class_="C13", fault="plan", victim="x"
+        row="the planner's own events contradict each other, or the believed lifetime",
+        document=events(),
+        class_="C13",
+        fault="plan",
+        victim="x",
     ),
     Planted(
         row="nobody wrote the bytes that are read",
@@ -551,7 +555,7 @@ CASES = (
         fault="schedule",
     ),
     Planted(
-        row="the host reads an output after a later run has taken its memory",
+        row="the host reads an output after its memory has been taken",
         document=replayed(),
         class_="C05",
         fault="caller",
@@ -559,7 +563,7 @@ CASES = (
         reader="host.read",
     ),
     Planted(
-        row="a run of another program took the bytes of a value before it was read",
+        row="a value is not where it is read: a run of another program wrote these bytes",
         document=planned_over(),
         class_="C07",
         fault="caller",
@@ -567,13 +571,13 @@ CASES = (
         reader="f",
     ),
     Planted(
-        row="the plan is sound at one end of the ranges of sizes, and not at the other",
+        row="the fault exists at one end of the ranges of sizes only",
         document=grown(),
         class_="C08",
         fault="plan",
     ),
     Planted(
-        row="the host left out an upload, and nothing else wrote the bytes that are read",
+        row="the host left out an upload that a read needs",
         document=accumulated(),
         class_="C14",
         fault="caller",
@@ -590,7 +594,7 @@ CASES = (
         writer="f",
     ),
     Planted(
-        row="the planner ended a buffer's life before the host reads it, and was told of that read",
+        row="the planned lifetime of a buffer leaves out a read by the host",
         document=apart(OUTPUT, a=(1, 2)),
         class_="C05",
         fault="plan",
@@ -603,7 +607,7 @@ CASES = (
         fault="caller",
     ),
     Planted(
-        row="the planner ended a buffer's life too early: it missed a last use through a view",
+        row="the planned lifetime of a buffer leaves out a use through a view",
         document=apart(VIEWED, a=(1, 2)),
         class_="C02",
         fault="plan",
@@ -623,7 +627,7 @@ CASES = (
         victim="a",
     ),
     Planted(
-        row="the planner let a buffer take the bytes of another in place where no op allows it",
+        row="the planner let a buffer take the bytes of another in place where that is not permitted",
         document=apart(LATE, share="a>b"),
         class_="C03",
         fault="plan",
@@ -652,7 +656,8 @@ def test_a_tiny_document_is_named_by_each_row_and_by_no_other(planted):
     assert (cause.class_, cause.party) == (planted.class_, planted.fault)
     assert {(c.class_, c.party) for c in every} == {(planted.class_, planted.fault), *planted.also}
     row = re.escape(planted.row)
-    assert re.fullmatch(rf"{row}: .+|.+: {row}(; .+)?", cause.text)
+    ends = "|.+: the planner (ended|began) the life of . too (early|late)" if cause.change.kind == "lifetime" else ""
+    assert re.fullmatch(rf"{row}: .+|.+: {row}(; .+)?{ends}", cause.text)
 
 
 @pytest.mark.parametrize("planted", [p for p in CASES if p.victim or p.writer or p.reader], ids=name)
