@@ -122,7 +122,7 @@ class CommandPlanner:
                 self.ahead += more
         answer, end, self.ahead = self.ahead.partition(b"\n")
         if end and self._more(process.stdout):
-            raise self._beside(f"behind its answer {_shown(answer)}")
+            raise self._beside(f"after its answer {_shown(answer)}")
         if end:
             return answer
         code = process.wait()

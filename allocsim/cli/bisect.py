@@ -81,7 +81,7 @@ def bisect(
     layers: Annotated[int, typer.Option(help="Layers of a scenario's transformer.")] = LAYERS,
     seq: Annotated[int, typer.Option(help="Positions of a scenario's sequence.")] = SEQ,
     steps: Annotated[int, typer.Option(help="Training steps of a scenario.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of a scenario's weights and data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of a scenario's weights and data.")] = 0,
     fixed: Annotated[bool, typer.Option("--fixed", help="Bisect a scenario's repaired twin.")] = False,
     ggml: Annotated[
         str | None,

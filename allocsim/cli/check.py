@@ -113,7 +113,7 @@ def check(
     explore: Annotated[
         bool, typer.Option("--explore", help="Run other legal orders of streams on the engine.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the data and the orders of --explore.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the orders of --explore.")] = 0,
     replay: Annotated[
         bool, typer.Option("--replay", help="Run each plan with opaque kernels; say which numbers differ.")
     ] = False,

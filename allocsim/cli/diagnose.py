@@ -65,15 +65,15 @@ def diagnose(
     strict: Strict = False,
     kinds: Kinds = None,
     unbounded: Unbounded = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the data that kernels are run on.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data that kernels are run on.")] = 0,
     ggml: Annotated[
         str | None, typer.Option(help="For a captured graph: before, after, or the path of a libggml.")
     ] = None,
     data: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of a model: another batch, as package.module:attribute.")
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="Of a model.", show_default="cross_entropy")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Of a model.", show_default="sgd")] = None,
+    loss: Annotated[str | None, typer.Option(help="Of a model: its loss.", show_default="cross_entropy")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="Of a model: its optimizer.", show_default="sgd")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Of a model: training steps.", show_default="5")] = None,
     allocator: Annotated[
         str | None,
@@ -90,7 +90,7 @@ def diagnose(
     ] = None,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="Of a model: the pinned run pins inputs too.")] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of a model: of the matrix products.", show_default="1")
+        int | None, typer.Option(min=1, help="Of a model: threads of the matrix products.", show_default="1")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Of a model: write the report here.")] = None,
 ) -> int:

@@ -19,7 +19,7 @@ from allocsim.systems import load
 
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="A document with plans.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another document with plans.")],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:

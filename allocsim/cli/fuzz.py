@@ -68,9 +68,9 @@ def fuzz(
         str, typer.Argument(metavar="TARGET", help="An allocator, package.module:function, or ggml (the library).")
     ],
     *,
-    examples: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Programs in all.")] = None,
+    examples: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="How many programs.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Stop after this long.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes, each with a target of its own.")] = 1,
     bulk: Annotated[bool, typer.Option("--bulk", help="Draw programs in batches, much faster.")] = False,
     training: Annotated[bool, typer.Option("--training", help="Draw training graphs of the engine.")] = False,
@@ -102,7 +102,7 @@ def fuzz(
         ),
     ] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave out this property.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="What is noted beside findings ends with 1 too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 also if something is noted.")] = False,
     shrink: Annotated[bool, typer.Option(help="Make each finding small.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     online: Annotated[

@@ -114,7 +114,7 @@ def replay(
     allocator: Annotated[str | None, typer.Option(help="The planner: a name or package.module:function.")] = None,
     layers: Annotated[int, typer.Option(help="Layers of a scenario's transformer.")] = LAYERS,
     seq: Annotated[int, typer.Option(help="Positions of a scenario's sequence.")] = SEQ,
-    seed: Annotated[int, typer.Option(min=0, help="Of a scenario's weights and data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of a scenario's weights and data.")] = 0,
     fixed: Annotated[bool, typer.Option("--fixed", help="Replay a scenario's repaired twin.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Keep what is known here, and go on from it.")

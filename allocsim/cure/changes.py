@@ -41,7 +41,7 @@ pin       | nobody told the planner that the host reads a buffer                
 size      | the planner believes a buffer to be smaller than it is                         | believe all {nbytes} bytes of {name}
 slot      | a slot does not fit its buffer, or lies where it may not                       | place {name} where the beliefs allow it and it fits
 address   | a buffer that outlasts a run lies elsewhere than its content                   | keep {name} at the address of its content, and place nothing else there
-stale     | the plan was made for another program                                          | plan program {mend.program} ({made.name}) for itself
+stale     | the plan was made for another program                                          | make a plan of its own for program {mend.program} ({made.name})
 events    | the planner's own events contradict each other, or the believed lifetime       | allocate {name} once and free it once, at the ends of its life
 upload    | the host leaves out an upload that is needed                                   | upload {results} before every run
 state     | the program needs a buffer's value in a later run, and nothing keeps it        | keep {name} from run to run

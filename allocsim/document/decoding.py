@@ -197,12 +197,12 @@ _BOUNDS: Final = {"": "{} are needed", "<= ": "at most {} are supported", ">= ":
 
 
 def _wrong_length(found: re.Match[str], _key: str, _shown: str, value: Any) -> str:
-    count = len(value) if isinstance(value, list) else "other than that many"
+    count = len(value) if isinstance(value, list) else "another number of"
     return f"has {count} entries; {_BOUNDS[found[1] or ''].format(found[2])}"
 
 
 def _long_or_short(pair: list[Any]) -> str:
-    return f"has {len(pair)} entries; 2 are needed, or 3 where a strength is said"
+    return f"has {len(pair)} entries; 2 are needed, or 3 with a strength"
 
 
 def _unknown_key(found: re.Match[str], key: str, _text: str, _value: Any) -> str:

@@ -138,7 +138,7 @@ def _locked(handle: int, folder: Path) -> bool:
     except OSError:
         return False
     if not os.fstat(handle).st_nlink:
-        raise OutputError(f"{folder}: was removed by another command as this one began; run it again")
+        raise OutputError(f"{folder}: was removed by another command when this one began; run this one again")
     return True
 
 

@@ -87,7 +87,7 @@ class AskedCommand:
 
     def _asked(self, question: bytes, *, more: bool) -> str:
         if self._owner != os.getpid() or not self.close.alive:
-            raise AskedError("ends its process", "it is asked after its end")
+            raise AskedError("ends its process", "it was asked after it had ended")
         self._look(0)
         if self._read:
             raise AskedError(
@@ -117,7 +117,7 @@ class AskedCommand:
                 raise AskedError("hangs", f"no answer to {_shown(question)} in {self.seconds:g} s{half}")
         answer, _, self._read = self._read.partition(b"\n")
         if self._read:
-            raise AskedError("writes beside its answers", f"{_shown(self._read)} behind its answer {_shown(answer)}")
+            raise AskedError("writes beside its answers", f"{_shown(self._read)} after its answer {_shown(answer)}")
         return answer.removesuffix(b"\r").decode(errors="backslashreplace")
 
     def _look(self, seconds: float) -> bool:

@@ -150,7 +150,7 @@ def _go_forward(folder: Path, manifest: _Manifest) -> None:
         if name in manifest["put"] and not new.exists():
             continue  # it is in its place
         if place.exists() and old.exists():
-            raise OutputError(f"{place}: came while a command was replacing it; move it away, and run that again")
+            raise OutputError(f"{place}: appeared while a command was replacing it; move it away, and run that again")
         for parent in (old.parent, place.parent):
             parent.mkdir(parents=True, exist_ok=True)
         if place.exists():
@@ -195,8 +195,8 @@ def _mend(folder: Path, *, alone: bool) -> None:
         return
     if not alone:
         raise OutputError(
-            f"{swap}: is of a command that writes there now or was killed, and there are no locks here that tell; "
-            "remove it when none runs"
+            f"{swap}: belongs to a command that still writes there or was killed, and no file lock here tells which; "
+            "remove it when no such command runs"
         )
     try:
         if (swap / MANIFEST).exists():

@@ -167,7 +167,7 @@ class _Inflated(RawIOBase):
 
 def _in_bounds(count: int) -> int:
     if count > INFLATED:
-        raise ValueError(f"more than {INFLATED >> 20} MiB, the most that is read of a compressed file")
+        raise ValueError(f"it holds more than {INFLATED >> 20} MiB, the most that is read of a compressed file")
     return count
 
 
@@ -240,9 +240,9 @@ def zipped(data: bytes, source: str, ends: str, *, refusal: Refusal = DocumentEr
         with ZipFile(BytesIO(data)) as archive:
             found = [name for name in archive.namelist() if name.endswith(ends)]
             if len(found) != 1:
-                raise refusal(source, "", f"an archive with {len(found)} files *{ends}; one is read")
+                raise refusal(source, "", f"the archive has {len(found)} files *{ends}; one is needed")
             if archive.getinfo(found[0]).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise refusal(source, "", f"{found[0]} is compressed by a method that is not read")
+                raise refusal(source, "", f"{found[0]} is compressed by an unsupported method")
             with archive.open(found[0]) as member:
                 return bounded(member.read(INFLATED + 1), source, INFLATED, refusal=refusal)
     except (BadZipFile, NotImplementedError, RuntimeError, *UNREADABLE) as error:

@@ -63,7 +63,7 @@ class Journal(Generic[Row]):
         whole = data[: data.rfind(b"\n") + 1]
         lines = whole.split(b"\n")[:-1]
         if not lines:
-            raise _refuse(str(path), "", "has no first line to tell what it is of; name another folder")
+            raise _refuse(str(path), "", f"has no first line that says which {what} it belongs to; name another folder")
         theirs, self._last = _opened(lines[0], "", f"{path}: line 1")
         _same_head(theirs, json.loads(json.dumps(head)), path, what)
         for number, line in enumerate(lines[1:], 2):
@@ -123,10 +123,10 @@ def _opened(line: bytes, before: str, source: str, refusal: Refusal = _refuse) -
     """Return what a line says and its digest; raise the refusal where that is another's."""
     end = _END.search(line)
     if end is None:
-        raise refusal(source, "", "has no digest to tell whether it is as it was written; name another folder")
+        raise refusal(source, "", "has no digest, so a change since it was written would not show; name another folder")
     text, digest = line[: end.start()] + b"}", end[1].decode()
     if _digest(text, before) != digest:
-        raise refusal(source, "", "is not as it was written: its digest differs; name another folder")
+        raise refusal(source, "", "was changed since it was written: its digest differs; name another folder")
     return record_of(text, dict[str, Any], source, refusal=refusal), digest
 
 
@@ -134,7 +134,7 @@ def _same_head(theirs: Mapping[str, Any], ours: Mapping[str, Any], path: Path, w
     if theirs == ours:
         return
     differs = [f"{key} {theirs.get(key)!r}" for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
-    raise OutputError(f"{path}: is of another {what} ({', '.join(differs)[:300]}); name another folder")
+    raise OutputError(f"{path}: belongs to another {what} ({', '.join(differs)[:300]}); name another folder")
 
 
 __all__ = ["SEAL", "Journal", "sealed", "unsealed"]

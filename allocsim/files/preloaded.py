@@ -32,7 +32,7 @@ def built(source: Path, folder: str | Path, *flags: str, shared: bool = True) ->
     """
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
-        raise EngineError(f"a recorder needs a C compiler; there is no {compiler!r} (another is named by CC)")
+        raise EngineError(f"a recorder needs a C compiler; there is no {compiler!r} (set CC to name another)")
     library = Path(folder) / (f"{source.stem}.so" if shared else source.stem)
     common = ["-O2", "-fPIC", "-fexceptions", *["-shared"] * shared]  # what C++ throws goes through it
     command = [compiler, *common, *flags, str(source), "-o", str(library), "-ldl", "-lpthread"]
@@ -60,12 +60,12 @@ def started(
     """
     target = Path(log).resolve()
     if left := logs_of(target):
-        raise EngineError(f"{left[0]}: there is a file of that name already; a log is not written over")
+        raise EngineError(f"{left[0]}: there is a file of that name already; a log does not replace it")
     with tempfile.TemporaryDirectory(prefix="allocsim-record-") as folder:
         libraries = [str(built(source, folder, *flags)), *first(behind)]
         odd = next((one for one in libraries[: 1 + len(behind)] if re.search(r"[\s:]", one)), None)
         if odd is not None:
-            raise EngineError(f"{odd}: a path with a blank or a colon cannot be loaded before others")
+            raise EngineError(f"{odd}: a library whose path has a blank or a colon cannot be preloaded")
         variables = {**os.environ, "LD_PRELOAD": ":".join(libraries), variable: str(target), **(more or {})}
         try:
             process = subprocess.Popen(list(command), env=variables)  # noqa: S603 - the user's own program

@@ -67,7 +67,7 @@ class Bytes:
         """Count bytes as read; raise DocumentError when a file refers to its bytes too often."""
         self.left -= nbytes
         if self.left < 0:
-            raise self.refuse(place, f"the file refers to its {len(self.data)} bytes more than {TIMES_READ} times over")
+            raise self.refuse(place, f"fields refer to more than {TIMES_READ} times the {len(self.data)} file bytes")
 
 
 @dataclass(frozen=True, slots=True)

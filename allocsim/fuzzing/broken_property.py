@@ -101,7 +101,7 @@ class BrokenProperty:
                 before=tuple(FuzzCase.of(loads(json.dumps(record).encode())) for record in about.get("before", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError("meta.finding", f"is damaged: {error!r}") from None
+            raise ModelError("meta.finding", f"is damaged, a field is missing or wrong: {error!r}") from None
 
 
 def told_of(case: FuzzCase) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from allocsim.fuzzing.worker import KEEPS
 from allocsim.judge.violations import KINDS
 
 LATE: Final = "did not answer in time once, and did when it was asked again"
-"""What is noted of a target beside its answers."""
+"""The remark on a target that answered a question too late once and in time when asked again."""
 
 UNSTEADY: Final = 4
 """How many times as many CPU seconds the same work may take where other work runs beside: a turn of

@@ -53,7 +53,7 @@ TOGETHER: Final = 3
 """How much more often than one number of ops later copies begin at once."""
 
 FAR_READER: Final = "send"
-"""The kind of an op that reads what was made long before, as what sends results to others does."""
+"""The kind of the op that reads at the end what was made long before, as a send of results does."""
 
 ALIGNMENTS: Final = (1, 3, 4, 8, 12, 16, 20, 32, 48, 64, 100, 128, 256, 512, 1024, 4096, 5000, 1 << 16, 1 << 21)
 """Alignments of arenas and of buffers, odd granules and huge pages among them."""

@@ -50,8 +50,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     suite = parser.getgroup("allocsim.conformance", "planners: --pyargs allocsim.conformance")
     suite.addoption("--allocator", metavar="NAME", help="the planner: package.module:function, or an installed name")
-    suite.addoption("--allocator-examples", type=int, default=300, metavar="N", help="programs (default 300)")
-    suite.addoption("--allocator-seed", type=int, default=0, metavar="N", help="of the programs (default 0)")
+    suite.addoption("--allocator-examples", type=int, default=300, metavar="N", help="how many (default 300)")
+    suite.addoption("--allocator-seed", type=int, default=0, metavar="N", help="seed of the programs (default 0)")
     suite.addoption(
         "--allocator-seconds", type=float, default=10.0, metavar="S", help="CPU time for one answer (default 10)"
     )

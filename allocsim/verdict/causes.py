@@ -39,7 +39,7 @@ WORK: Final = 190_000
 """Steps (`allocsim.cure.effort`) for the questions of the dossier, then for the cure of all causes,
 then for the cures of single causes.
 
-A cause for whose own cure no step is left is cured only together with the others.
+If no step is left for the cure of a single cause, it is cured only together with the others.
 """
 
 

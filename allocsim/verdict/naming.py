@@ -320,7 +320,7 @@ bounds                     | C12 caller     |                  | a value of the 
 MEASURED_NAMES: Final = {
     row.mends[0]: row._replace(mends=("misdeed",)) if row.mends[0][0].isupper() else row
     for row in _rows("""
-kernel          | C04 kernel      | | a kernel declares a pair to be safe in place that was measured unsafe, and the plan uses it
+kernel          | C04 kernel      | | a kernel declares a pair safe in place, the pair was measured unsafe, and the plan uses it
 promise         | C03 plan        | | a pair was measured unsafe in place, nobody declares it to be safe, and the plan uses it
 twice           | C04 kernel      | | a kernel was measured wrong where two operands are one buffer, and the program gives it one buffer twice
 Overrun         | C12 kernel      | | a kernel wrote outside its results

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `check` of a clean document needs no cure, and must not wai
 
 CLASSES: Final[dict[str, str]] = {
     "C01": "a reader was missed: the last use was computed too early",
-    "C02": "a view or alias was lost",
+    "C02": "a use through a view or alias was missed",
     "C03": "written in place while the old value was still needed",
     "C04": "the plan is legal, and the kernel is wrong under an alias that it must support",
     "C05": "an output was not pinned, or the pin did not reach its storage",

@@ -77,7 +77,7 @@ def audit(
         typer.Option(metavar="A,B", help="Layouts to measure: all, or some of apart, duplicate, over, shifted, ..."),
     ] = "all",
     ops: Annotated[str, typer.Option(metavar="A,B", help="With --ggml: only these of its ops.")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data.")] = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds one layout of a kernel of your own may take.")
     ] = 60.0,

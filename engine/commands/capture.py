@@ -93,7 +93,7 @@ def ggml(
     folder: Annotated[
         Path | None, typer.Option("--evidence", metavar="DIR", help="Write document and evidence here.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the elements that K and D draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the elements that K and D draw.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """A planned graph of real ggml as a document: examined, and written or drawn if asked.

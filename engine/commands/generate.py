@@ -48,12 +48,12 @@ def generate_text(
     adapter: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Adapters over it: PEFT's folder or a GGUF file.")
     ] = None,
-    length: Annotated[int, typer.Option(min=1, help="Most tokens of a continuation.")] = 64,
+    length: Annotated[int, typer.Option(min=1, help="The most tokens that one continuation may have.")] = 64,
     samples: Annotated[int, typer.Option(min=1, help="Continuations of each prompt.")] = 1,
     temperature: Annotated[float, typer.Option(help="Logits are divided by it; 0 takes the largest.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Draw from so many of the largest; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the fewest that have this probability.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the tokens that are drawn.")] = 0,
     page: Annotated[int, typer.Option(min=1, help="Positions of a page of the cache.")] = 16,
     pages: Annotated[
         int | None, typer.Option(min=1, help="Pages of the cache.", show_default="as many as are needed")

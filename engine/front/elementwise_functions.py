@@ -60,7 +60,7 @@ def _by(name: str, words: str, function: Unary) -> Unary:
     return in_float32(_plainly(name, words, function))
 
 
-ceil = _plainly("ceil", "the next whole number above; its derivative is 0", lambda x: -floor(-x))
+ceil = _plainly("ceil", "the least whole number that is not below x; its derivative is 0", lambda x: -floor(-x))
 trunc = _plainly("trunc", "the next whole number towards 0; its derivative is 0", lambda x: sign(x) * floor(x.abs()))
 logical_not = _plainly("logical_not", "1 where x is 0, else 0", lambda x: ~x)
 isnan = _plainly("isnan", "1 where x is NaN, else 0", lambda x: x != x)  # noqa: PLR0124 - just NaN differs from itself

@@ -5,7 +5,7 @@ Two more ops only redirect gradients.
 * `slice`: a view of `lengths` elements from `starts` on, every `steps`-th, by axis. `pad`: `before`
   and `after` new elements of `value` by axis; with steps of 1 each is the other's adjoint.
 * `concat`: a then b along an axis (several: `engine.graph.composites.concat`).
-* `acc`, `set`: a copy of a in which the window of b's shape from `starts` on has b added, or is b.
+* `acc`, `set`: a copy of a; to its window at `starts`, of b's shape, `acc` adds b; `set` puts b.
 * `gather`: x[.., ids, ..] along one axis, ids shaped like the result; all other axes agree.
   `scatter`, its adjoint: zeros of `length` along that axis, each element of dy added where its
   index points. An index out of range gives NaN.

@@ -124,7 +124,7 @@ def checked_shape(shape: object, what: str = "shape") -> Shape:
     """Return `shape` as ints; EngineError unless it has a dimension and none is negative."""
     dims = counts(what, shape) if isinstance(shape, (tuple, list)) else ()
     if not dims or min(dims) < 0:
-        raise EngineError(f"{what} {shape!r} is not a sequence of at least one non-negative length")
+        raise EngineError(f"{what} {shape!r} is not a sequence of lengths, at least one and none negative")
     return dims
 
 

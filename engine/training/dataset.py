@@ -78,8 +78,8 @@ class Dataset:
 
         O(datapoints).
 
-        Raises EngineError if `count` is no multiple of the shard: half a shard would be torn from
-        its other half.
+        Raises EngineError if `count` is neither all datapoints nor a multiple of the shard: a shard
+        would be split.
         """
         count = len(order) if count is None else count
         whole = count // self.shard

@@ -178,9 +178,9 @@ def run_scenarios(
     layers: Annotated[int | None, typer.Option(help="Layers of the transformer.", show_default="30")] = None,
     seq: Annotated[int | None, typer.Option(help="Positions of the sequence.", show_default="64")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="20")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights and data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
     threads: Annotated[
-        int, typer.Option(min=0, help="Of the matrix products; 0 takes all cores. Last digits depend on it.")
+        int, typer.Option(min=0, help="Threads of the matrix products; 0 takes all cores. Last digits depend on it.")
     ] = 1,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin, which must come out clean.")] = False,

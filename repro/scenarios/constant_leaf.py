@@ -20,5 +20,5 @@ SCENARIO = SmallScenario(
     expected=(("C06", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A check that takes uploads for writes like any other.",
+    caught="A check that counts an upload as a write.",
 )

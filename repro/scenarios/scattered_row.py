@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C12", "kernel"),),
     reports={"P": "Overrun", "D": "operand"},
     not_run="H R",
-    caught="Guard bytes or an owner for each byte: the write is behind what the op owns.",
+    caught="Guard bytes or an owner for each byte: the write goes beyond the bytes that the op owns.",
 )

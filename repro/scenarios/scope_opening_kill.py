@@ -7,7 +7,7 @@ SCENARIO = SmallScenario(
     title="a buffer's life ends where the scope that reads it opens",
     source="https://github.com/tile-ai/tilelang-ascend/issues/1765",
     story=(
-        "A buffer is killed as the scope ends in which it is used last. Scopes are listed by an "
+        "A buffer is killed at the end of the scope that uses it last. Scopes are listed by an "
         "opening and a closing event, and the planner put the kill at the opening one. So a "
         "buffer that is allocated in the scope, and written before the last read, takes its bytes."
     ),

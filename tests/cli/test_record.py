@@ -36,7 +36,7 @@ def test_a_program_is_run_and_its_log_and_documents_say_the_same(tmp_path, capsy
     assert "C07 caller" in capsys.readouterr().out
     assert main(["check", str(folder / "session-0.json")]) == 1
     assert main(["record", "ggml", "-o", str(log), "--", *program]) == 2
-    assert "a log is not written over" in capsys.readouterr().err
+    assert "a log does not replace it" in capsys.readouterr().err
 
 
 def test_documents_of_one_program_are_written_together_or_not_at_all(tmp_path, capsys):

@@ -132,7 +132,7 @@ def test_another_replay_in_the_same_folder_is_refused(file, tmp_path, capsys):
     assert main(["replay", file, "-o", str(tmp_path / "out")]) == 0
     write(document("reference"), tmp_path / "planned.json")
     assert main(["replay", file, "-o", str(tmp_path / "out")]) == 2
-    assert "replay.jsonl: is of another replay (planner 'linear_scan'); name another folder" in capsys.readouterr().err
+    assert ": belongs to another replay (planner 'linear_scan'); name another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "not json\n", "{}\n"])

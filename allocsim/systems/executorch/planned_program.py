@@ -71,12 +71,12 @@ def _manager(program: Any, name: str) -> Any:
     try:
         from executorch.exir import ExecutorchProgramManager  # noqa: PLC0415 - optional, and slow to import
     except ImportError as error:
-        raise AllocsimError(f"executorch cannot be imported ({error}); files of it can be read without") from None
+        raise AllocsimError(f"executorch cannot be imported ({error}); its files can be read without it") from None
     if isinstance(program, ExecutorchProgramManager):
         return program
     output = program.graph_module.graph.output_node()
     if len(output.args[0]) != len(program.graph_signature.output_specs):
-        raise AllocsimError("this exported program was emitted already; give the manager that did it")
+        raise AllocsimError("this exported program was emitted already; give the manager that emitted it")
     if "non_const_buffer_sizes" not in program.graph_module.meta:
         raise AllocsimError("the memory of this program was not planned; give what `to_executorch` returns")
     return ExecutorchProgramManager({name: program})
@@ -207,7 +207,7 @@ def _same_slots(values: Any, planned: PlannedMethod, name: str) -> None:
         held = values[index] if index < len(values) else None
         if not isinstance(held, PlannedTensor) or (held.slot is not None and held.slot != spec.slot):
             raise DocumentError(
-                SOURCE, f"{name}: value {index}", f"the graph plans {spec.slot}, the file has {held}: they are of two"
+                SOURCE, f"{name}: value {index}", f"the graph plans {spec.slot}, but the file has {held}"
             )
 
 

@@ -92,9 +92,9 @@ class _Reading:
         """Return the branch that a jump begins, and the instruction after it."""
         over = self.rows[row.target - 1] if at + 1 < row.target <= high else None
         if row.condition in self.never or not isinstance(over, Jump) or over.condition not in self.never:
-            raise self.refuse(at, "is neither a branch of two sides nor the end of a loop")
+            raise self.refuse(at, "is a jump that begins no branch with two sides and ends no loop")
         if not row.target <= over.target <= high:
-            raise self.refuse(row.target - 1, f"leaves its branch for instruction {over.target}")
+            raise self.refuse(row.target - 1, f"jumps out of its branch to instruction {over.target}")
         first = self.block(at + 1, row.target - 1, depth + 1)
         second = self.block(row.target, over.target, depth + 1)
         return Branch(at, (first, second)), over.target

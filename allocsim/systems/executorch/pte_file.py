@@ -121,11 +121,11 @@ def parse(data: bytes, source: str) -> list[Method]:
     Raises DocumentError with place and rule. O(size of the file).
     """
     if identifier(data) != IDENTIFIER:
-        raise DocumentError(source, "", f"is no ExecuTorch program of schema {IDENTIFIER.decode()}")
+        raise DocumentError(source, "", f"is not an ExecuTorch program of schema {IDENTIFIER.decode()}")
     root = open_buffer(data, source)
     version = root.scalar(0, "version", "u32")
     if version != 0:
-        raise root.refuse(f"{version} is no version that is known; 0 is", "version")
+        raise root.refuse(f"version {version} is not supported; version 0 is", "version")
     plans = root.tables(1, "execution_plan")
     return [
         _method(plan)
@@ -148,7 +148,7 @@ def _method(plan: Table) -> Method:
     for row in values:
         for item in row.items if isinstance(row, Listed) else ():
             if not -1 <= item < len(values) or (item >= 0 and isinstance(values[item], Listed)):
-                raise plan.refuse(f"a list holds value {item}, which is no tensor; there are {len(values)}", "values")
+                raise plan.refuse(f"a list holds value {item}, a list or none of {len(values)} values", "values")
     return Method(
         name=plan.text(0, "name") or "method",
         values=values,
@@ -186,19 +186,19 @@ def _value(row: Table, arenas: int) -> Held:
 def _tensor(row: Table, arenas: int) -> PlannedTensor:
     dtype = row.scalar(0, "scalar_type", "i8")
     if dtype not in DTYPES:
-        raise row.refuse(f"{dtype} is no type of elements that is known", "scalar_type")
+        raise row.refuse(f"element type {dtype} is not supported", "scalar_type")
     shape = tuple(row.numbers(2, "sizes", "<i4").tolist())
     if len(shape) > MAX_RANK:
         raise row.refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are read", "sizes")
     order = row.numbers(3, "dim_order", "u1").tolist()
     if len(order) not in (0, len(shape)):
-        raise row.refuse(f"orders {len(order)} dimensions; there are {len(shape)}", "dim_order")
+        raise row.refuse(f"orders {len(order)} dimensions; the tensor has {len(shape)}", "dim_order")
     if order and sorted(order) != list(range(len(shape))):
-        raise row.refuse(f"{order} is no order of {len(shape)} dimensions", "dim_order")
+        raise row.refuse(f"{order} is not a permutation of {len(shape)} dimensions", "dim_order")
     if any(length < 0 for length in shape):
         raise row.refuse(f"{min(shape)} is a negative length", "sizes")
     if row.scalar(1, "storage_offset", "i32"):
-        raise row.refuse("only 0 is supported, by the runtime too", "storage_offset")
+        raise row.refuse("only 0 is supported, as in the runtime", "storage_offset")
     extra = row.table(9, "extra_tensor_info")
     outside = extra is not None and extra.scalar(2, "location", "i8") == EXTERNAL
     found = PlannedTensor(
@@ -229,7 +229,7 @@ def _slot(row: Table, arenas: int) -> tuple[int, int] | None:
 def _instruction(row: Table, values: int, rows: int, names: list[str], delegates: list[str]) -> Instruction:
     member, held = row.scalar(0, "instr_args_type", "u8"), row.table(1, "instr_args")
     if held is None or member not in _MEMBERS:
-        raise row.refuse(f"{member} is no instruction that is known", "instr_args")
+        raise row.refuse(f"instruction type {member} is not supported", "instr_args")
 
     def value(slot: int, name: str) -> int:
         index: int = held.scalar(slot, name, "i32")
@@ -249,7 +249,7 @@ def _instruction(row: Table, values: int, rows: int, names: list[str], delegates
         return Free(value(0, "value_index"))
     target = held.scalar(1, "destination_instruction", "i32")
     if not 0 <= target <= rows:
-        raise held.refuse(f"{target} does not exist; there are {rows} instructions", "destination_instruction")
+        raise held.refuse(f"instruction {target} does not exist; there are {rows}", "destination_instruction")
     return Jump(value(0, "cond_value_index"), target)
 
 

@@ -13,8 +13,8 @@ Buffers and values
     keep their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
     tensors are temporary and `own`. A tensor that the host fills has the role `input`.
 Ops
-    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. An op-NONE view has no op, as ggml does not
-    count it; if it is a node with sources, an op `none` without operands keeps the sources counted.
+    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. A view with op NONE gets no op, as ggml does not
+    count it; if it is a node, an op `none` has its sources in `meta.src`, for ggml counts these.
     SPLIT_COPY is `same`. Any other node is an op of its own name in lower case, whose operands are
     the tensors that its kernel reads; the destination of CPY is no operand. If an operand's bytes
     were overwritten after it was made (accumulators, copied roots), the op reads the value that

@@ -102,11 +102,11 @@ def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
     for dump in dumps(text):
         sides[dump.function][not dump.before].append(dump)
     if not any(before and after for before, after in sides.values()):
-        raise DocumentError(source, "", f"no plan here: it takes what `iree-compile {PASSES}` prints")
+        raise DocumentError(source, "", f"no plan here: give what `iree-compile {PASSES}` prints")
     for before, after in sides.values():
         if len(before) != len(after):
             line = (before + after)[-1].first
-            raise DocumentError(source, f"line {line}", "the text is of one side of the pass, without the other")
+            raise DocumentError(source, f"line {line}", "a text before or after the pass is missing")
         yield from zip(before, after, strict=True)
 
 
@@ -127,7 +127,7 @@ def _guessed(before: PassDump, after: PassDump, source: str) -> list["_Region"]:
             return list(found.values())
     if possible:
         return list(found.values())
-    rule = f"no run was found that has numbers such as {GUESSES[0].size} where only the run knows them"
+    rule = f"the text contradicts each guess, such as {GUESSES[0].size}, of the numbers known only at run time"
     raise DocumentError(source, f"line {before.first}", rule)
 
 
@@ -137,7 +137,7 @@ def _regions(
     meant, laid = executes(before, source, guess), executes(after, source, guess)
     shapes = [[[len(row.touches) for row in one.commands] for one in side] for side in (meant, laid)]
     if shapes[0] != shapes[1]:
-        raise DocumentError(source, f"line {after.first}", "the text after the pass is not of the function before it")
+        raise DocumentError(source, f"line {after.first}", "the commands differ before and after the pass")
     uses = Counter(
         resource for one in meant for resource in {touch.resource for row in one.commands for touch in row.touches}
     )
@@ -251,7 +251,7 @@ class _Region:
                 self.source, f"line {line}", f"the size of {touch.resource.name} is known only at run time"
             )
         if not place.resource.line:
-            raise DocumentError(self.source, f"line {line}", "memory that is allocated before the pass is not after it")
+            raise DocumentError(self.source, f"line {line}", "memory allocated before the pass is missing after it")
         slot = self.arenas.setdefault(place.resource, len(self.arenas)), place.low - touch.low
         if known and part.slot != slot:
             raise DocumentError(self.source, f"line {line}", "a slice lies elsewhere here than in the lines above")
@@ -394,7 +394,7 @@ class _Region:
             packed = None
             if row is not None and not part.kept:
                 if row.first > row.last:
-                    raise ModelError(f"line {row.line}", f"{row.name} is packed for [{row.first}, {row.last}]")
+                    raise ModelError(f"line {row.line}", f"{row.name} ends before it begins: [{row.first}, {row.last}]")
                 mine = set(part.steps)
                 begin = min(mine & set(self.steps.get(row.first, ())) or self._near(row.first, min))
                 packed = begin, max(mine & set(self.steps.get(row.last, ())) or self._near(row.last, max))

@@ -236,7 +236,7 @@ class _Reader:
         """Return the next line."""
         found = next(self.rows, None)
         if found is None:
-            raise self._refused("the text ends inside of a statement")
+            raise self._refused("the text ends inside a statement")
         self.line, row = found
         return row
 
@@ -347,7 +347,7 @@ class _Reader:
 
     def _number(self, name: str) -> int:
         if name not in self.numbers:
-            raise self._refused(f"{name} is known only when the program runs")
+            raise self._refused(f"{name} is known only at run time")
         since = self.since.get(name, frozenset())
         if not 0 <= self.numbers[name] <= LIMIT:
             if since:
@@ -366,7 +366,7 @@ class _Reader:
                 continue
             terms += self.sums[term]
             if len(terms) + len(found) > MOST_TERMS:
-                raise self._refused(f"{name} is a sum of more than {MOST_TERMS}, or of itself")
+                raise self._refused(f"{name} is a sum of more than {MOST_TERMS} terms, or of itself")
         return found
 
     def _sum(self, name: str) -> int:
@@ -375,7 +375,7 @@ class _Reader:
 
     def _touch(self, access: str, resource: str, offset: str, nbytes: str) -> StreamTouch:
         if resource not in self.bound:
-            raise self._refused(f"{resource} is no resource that the execute is given")
+            raise self._refused(f"{resource} is not a resource that is passed to the execute")
         here, kind, size = self.bound[resource]
         within = self._known([size, offset, nbytes]) if self.before else None
         if within is not None and within[1] and within[0][1] + within[0][2] > within[0][0]:
@@ -386,10 +386,10 @@ class _Reader:
             here, shift = self.subviews[here]
             terms += self._terms(shift)
             if len(terms) > MOST_TERMS:
-                raise self._refused(f"{resource} is in more than {MOST_TERMS} others, or in itself")
+                raise self._refused(f"{resource} is a subview with more than {MOST_TERMS} offsets, or of itself")
         slices = [self.slices[term] for term in terms if term in self.slices]
         if len(slices) > 1:
-            raise self._refused(f"{resource} is a slice of a slice")
+            raise self._refused(f"{resource} is a slice of a slice, which is not supported")
         low = sum(self._number(term) for term in terms if term not in self.slices)
         of = self.allocated.get(here, Resource(here, 0))
         return StreamTouch(
@@ -415,7 +415,7 @@ class _Reader:
             if text.startswith(("stream.cmd.concurrent", "stream.cmd.serial")):
                 block = text.split()[0].removeprefix("stream.cmd.")
                 if block in blocks or blocks == ["serial"]:
-                    raise self._refused(f"a block of commands in a {blocks[-1]} one is not read")
+                    raise self._refused(f"a {block} block inside a {blocks[-1]} block is not supported")
                 lane += bool(blocks)
                 blocks.append(block)
                 continue
@@ -430,10 +430,10 @@ class _Reader:
         if found := FILL.match(text):
             return StreamCommand(line, "fill", (self._touch("w", *found.group(1, 2, 3)),), group, lane)
         if (found := DISPATCH.match(text)) is None:
-            raise self._refused(f"{text.partition(' ')[0]!r} is no command that is known")
+            raise self._refused(f"{text.partition(' ')[0]!r} is not a supported command")
         touches = []
         while not (row := self._next()).strip().startswith("}"):
             if (access := ACCESS.match(row)) is None:
-                raise self._refused("is no access of a dispatch that is known")
+                raise self._refused("is not a supported access of a dispatch")
             touches.append(self._touch(*access.group(1, 2, 3, 4)))
         return StreamCommand(line, found[1].rpartition(":")[2].removeprefix("@"), tuple(touches), group, lane)

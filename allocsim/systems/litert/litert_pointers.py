@@ -83,7 +83,7 @@ def loads(data: bytes, source: str = "pointers") -> Document:
         raise DocumentError(source, "", f"is not JSON: {str(error)[:200]}") from None
     by_id = {tensor.id: tensor for tensor in model.tensors}
     if len(by_id) != len(model.tensors):
-        raise DocumentError(source, "tensors", "two have one id")
+        raise DocumentError(source, "tensors", "two tensors have the same id")
     for at, op in enumerate(model.ops):
         for index in (*op.ins, *op.outs):
             if index not in by_id and index != -1:
@@ -101,7 +101,7 @@ def _in_line(model: PointedModel, source: str, first: int) -> Document:
     try:
         data = beside.read_bytes()
     except OSError:
-        rule = f"not judged: what a {model.ops[first].op} runs inside is read from {beside.name}, which is not beside"
+        rule = f"not judged: the subgraphs that {model.ops[first].op} runs are read from {beside.name}, which is not in the folder"
         raise DocumentError(source, f"ops[{first}]", rule) from None
     offsets = {tensor.id: tensor.offset for tensor in model.tensors if tensor.offset is not None}
     kinds = [op.op.lower() for op in model.ops]

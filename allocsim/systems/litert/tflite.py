@@ -79,7 +79,7 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
     graphs = parse(data, source)
     if pointers is not None:
         if [op.kind for op in graphs[0].operators] != pointers.kinds:
-            raise DocumentError(source, graphs[0].name, "is another model than the one that the pointers are of")
+            raise DocumentError(source, graphs[0].name, "is not the model whose pointers were recorded")
         graphs = (replace(graphs[0], offsets=pointers.offsets, planned=True), *graphs[1:])
     found: dict[str, Plan] = {}
     total = 0
@@ -89,7 +89,7 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
             found[plan.program.path] = plan
             total += len(plan.program.ops)
             if total > MAX_OPS:
-                raise DocumentError(source, graphs[0].name, f"the ways through it have more than {MAX_OPS} ops")
+                raise DocumentError(source, graphs[0].name, f"the paths through it have more than {MAX_OPS} ops")
     except ModelError as error:
         if isinstance(error, DocumentError):
             raise
@@ -105,7 +105,7 @@ def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str
 
     def visit(graph: int, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
-            raise DocumentError(source, f"subgraphs[{graph}]", "subgraphs call each other too deeply")
+            raise DocumentError(source, f"subgraphs[{graph}]", "calls of subgraphs are too deep or too many")
         charge("instruction", len(graphs[graph].operators) + 1)  # the copies of nested loops multiply
         for at, op in enumerate(graphs[graph].operators):
             name = f"{op.kind} {at}"
@@ -168,7 +168,7 @@ class _Walk:
     def graph(self, here: _Standing) -> None:
         """Write the operators of a subgraph down; its inputs have values already."""
         if here.depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
-            raise DocumentError(self.source, f"subgraphs[{here.number}]", "subgraphs call each other too deeply")
+            raise DocumentError(self.source, f"subgraphs[{here.number}]", "calls of subgraphs are too deep or too many")
         for at, op in enumerate(self.graphs[here.number].operators):
             name = f"{op.kind} {at}"
             if op.kind == "if":
@@ -245,13 +245,13 @@ class _Walk:
         """Write copies down, one after another, of tensors into tensors of any subgraph."""
         (source, sources), (target, targets) = given, into
         if len(sources) != len(targets):
-            raise DocumentError(self.source, name, f"hands {len(sources)} tensors to {len(targets)}")
+            raise DocumentError(self.source, name, f"copies {len(sources)} tensors into {len(targets)}")
         meant = [(self.read(source, index), place) for index, place in zip(sources, targets, strict=True) if index >= 0]
         for value, place in meant:
             made = self.fresh(target.number, place)
             if self.growing.nbytes_of(value) != self.growing.nbytes_of(made):
                 raise DocumentError(
-                    self.source, name, f"hands {self.growing.nbytes_of(value)} bytes to {self.growing.nbytes_of(made)}"
+                    self.source, name, f"copies {self.growing.nbytes_of(value)} bytes to {self.growing.nbytes_of(made)}"
                 )
             self.emit(SAME, name, (value,), (made,))
             target.now[place] = made

@@ -120,11 +120,11 @@ def parse(data: bytes, source: str) -> tuple[Subgraph, ...]:
     Raises DocumentError with place and rule. O(size of the file).
     """
     if identifier(data) != IDENTIFIER:
-        raise DocumentError(source, "", f"is no TensorFlow Lite model of schema {IDENTIFIER.decode()}")
+        raise DocumentError(source, "", f"is not a TensorFlow Lite model of schema {IDENTIFIER.decode()}")
     root = open_buffer(data, source)
     version = root.scalar(0, "version", "u32")
     if version != 3:
-        raise root.refuse(f"{version} is no version that is known; 3 is", "version")
+        raise root.refuse(f"version {version} is not supported; version 3 is", "version")
     kinds = [_kind(row) for row in root.tables(1, "operator_codes")]
     rows = root.tables(2, "subgraphs")
     buffers = root.tables(4, "buffers")
@@ -139,7 +139,7 @@ def _kind(row: Table) -> str:
     if code == CUSTOM:
         return f"custom {row.text(1, 'custom_code')[:80]}"
     if not 0 <= code < len(KINDS):
-        raise row.refuse(f"{code} is no operator that is known; there are {len(KINDS)}", "builtin_code")
+        raise row.refuse(f"operator {code} is not known; 0 to {len(KINDS) - 1} are", "builtin_code")
     return KINDS[code]
 
 
@@ -159,10 +159,10 @@ def _plans(root: Table, buffers: list[Table], subgraphs: int) -> dict[int, np.nd
                 f"{PLAN} has {len(words)} words; version, subgraph, count and that many offsets are needed"
             )
         if int(words[0]) != 1:
-            raise row.refuse(f"{PLAN} has version {int(words[0])}; 1 is known")
+            raise row.refuse(f"{PLAN} has version {int(words[0])}; version 1 is supported")
         subgraph = int(words[1])
         if not 0 <= subgraph < subgraphs or subgraph in found:
-            raise row.refuse(f"{PLAN} names subgraph {subgraph}, which does not exist or has a plan")
+            raise row.refuse(f"{PLAN} names subgraph {subgraph}, which does not exist or already has a plan")
         found[subgraph] = words[3:]
     return found
 
@@ -199,7 +199,7 @@ def _tensor(row: Table, buffers: list[Table]) -> FileTensor:
     if len(shape) > MAX_RANK:
         raise row.refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are read", "shape")
     if min(shape, default=0) < 0:
-        raise row.refuse(f"{min(shape)} is a length that only the run knows", "shape")
+        raise row.refuse(f"{min(shape)} stands for a length known only at run time", "shape")
     kind, index = row.scalar(1, "type", "i8"), row.scalar(2, "buffer", "u32")
     if index >= len(buffers):
         raise row.refuse(f"buffer {index} does not exist; there are {len(buffers)}", "buffer")
@@ -219,7 +219,7 @@ def _tensor(row: Table, buffers: list[Table]) -> FileTensor:
 def _operator(row: Table, kinds: list[str], tensors: int, subgraphs: int) -> Operator:
     index = row.scalar(0, "opcode_index", "u32")
     if index >= len(kinds):
-        raise row.refuse(f"{index} does not exist; there are {len(kinds)}", "opcode_index")
+        raise row.refuse(f"operator code {index} does not exist; there are {len(kinds)}", "opcode_index")
     kind = kinds[index]
     options = row.table(4, "builtin_options") if kind in CALLS else None
     called = (

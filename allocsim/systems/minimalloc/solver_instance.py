@@ -88,7 +88,7 @@ def loads(data: bytes, source: str = "instance") -> Document:
         }
         alignment = rows.optional("alignment")
         if alignment == 0:
-            raise rows.refuse("alignment", "0 is no alignment; 1 is the least")
+            raise rows.refuse("alignment", "an alignment of 0 is not allowed; the least is 1")
         buffer = builder.buffer(rows.cell("id"), rows.number("size"), alignment=alignment or 1, meta=meta or None)
         lives.append((start, stop))
         offset = rows.optional("offset", signed=True)
@@ -128,9 +128,9 @@ class _Rows:
         self.column: dict[str, int] = {}
         for place, name in enumerate(names):
             if name not in COLUMNS:
-                raise self.refuse("", f"column {name!r} is unknown; there are {', '.join(COLUMNS)}")
+                raise self.refuse("", f"column {name!r} is unknown; the columns are {', '.join(COLUMNS)}")
             if COLUMNS[name] in self.column:
-                raise self.refuse("", f"column {name!r} says again what another says")
+                raise self.refuse("", f"column {name!r} means the same as an earlier column")
             self.column[COLUMNS[name]] = place
         missing = [name for name in NEEDED if name not in self.column]
         if missing:
@@ -206,7 +206,7 @@ def dumps(document: Document, *, inclusive: bool = False) -> bytes:
     O(buffers). Raises OutputError where the format cannot hold the document.
     """
     if len(document.programs) != 1:
-        raise OutputError(f"minimalloc knows one program; there are {len(document.programs)}")
+        raise OutputError(f"a minimalloc file holds one program; the document has {len(document.programs)}")
     program = document.programs[0]
     plan = document.plans[0] if document.plans else None
     problem = _problem(document, program, plan)
@@ -217,7 +217,7 @@ def dumps(document: Document, *, inclusive: bool = False) -> bytes:
     steps = max(len(program.ops), int(problem.stop.max(initial=0)))
     stop = np.where(problem.pinned, np.maximum(problem.stop, steps), problem.stop)
     if inclusive and bool((stop == problem.start)[placed].any()):
-        raise OutputError("a lifetime without steps has no last step; write `upper`")
+        raise OutputError("an empty lifetime has no last step; write the columns `lower` and `upper` instead")
     return _table(program, problem, plan, placed, stop, inclusive=inclusive).encode()
 
 
@@ -232,7 +232,7 @@ def _problem(document: Document, program: Program, plan: Plan | None) -> Problem
 def _one_arena(program: Program, placed: Int64s) -> None:
     used = np.unique(program.buffers.arena[placed])
     if len(used) > 1:
-        raise OutputError(f"minimalloc knows one arena; {len(used)} are in use")
+        raise OutputError(f"a minimalloc file holds one arena; the document uses {len(used)}")
 
 
 def _no_pairs(problem: Problem, plan: Plan) -> None:
@@ -241,7 +241,7 @@ def _no_pairs(problem: Problem, plan: Plan) -> None:
         if together and plan.placed[donor] and problem.stop[donor] == problem.start[recipient] + 1:
             names = plan.program.buffers.names
             raise OutputError(
-                f"minimalloc knows no pairs in place; the plan has {names[recipient]!r} over {names[donor]!r}"
+                f"a minimalloc file cannot say that {names[recipient]!r} lies in place over {names[donor]!r}"
             )
 
 

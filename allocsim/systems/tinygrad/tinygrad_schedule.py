@@ -97,7 +97,7 @@ def loads(data: bytes, source: str = "schedule") -> Document:
 def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
     by_id = {row.id: row for row in schedule.buffers}
     if len(by_id) != len(schedule.buffers):
-        raise ModelError("buffers", "two have one id")
+        raise ModelError("buffers", "two buffers have the same id")
     growing = Placing(name, [Arena(name=f"arena {arena}", alignment=GRANULE) for arena in place])
     now = _held(schedule, name, growing, place)
     home = {row.id: at for at, row in enumerate(schedule.buffers)}

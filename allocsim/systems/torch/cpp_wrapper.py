@@ -103,7 +103,7 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
     try:
         lines = text.decode().splitlines()
     except UnicodeDecodeError:
-        raise DocumentError(source, "", "is no text") from None
+        raise DocumentError(source, "", "is not text in UTF-8") from None
     return inductor.loads(_Rewritten(lines, source).text().encode(), source)
 
 
@@ -128,7 +128,7 @@ class _Rewritten:
         opened = next((at for at in range(begins, len(lines)) if lines[at].rstrip().endswith("{")), len(lines))
         ends = next((at for at in range(opened, len(lines)) if lines[at].startswith("}")), None)
         if ends is None or opened == begins:
-            raise DocumentError(self.source, "", "no plan here: it has no whole function `run_impl`")
+            raise DocumentError(self.source, "", "no plan here: it has no complete function `run_impl`")
         rows = [""] * len(lines)
         for self.at in range(opened + 1, ends):
             line = lines[self.at].partition("//")[0].strip()
@@ -215,7 +215,7 @@ class _Rewritten:
         raise self.refuse(text)
 
     def refuse(self, text: str) -> DocumentError:
-        return DocumentError(self.source, f"line {self.at + 1}", f"{text[:60]!r} is no statement that is known")
+        return DocumentError(self.source, f"line {self.at + 1}", f"{text[:60]!r} is not a supported statement")
 
 
 def _told(text: str) -> Iterator[str]:

@@ -565,7 +565,7 @@ def _tensors(named: Any) -> Iterator[tuple[str, Any]]:
         return
     for part in ("named_parameters", "named_buffers"):
         if not hasattr(named, part):
-            raise ModelError("named", f"{type(named).__name__} is neither a module nor tensors by name")
+            raise ModelError("named", f"{type(named).__name__} is neither a module nor a mapping of names to tensors")
         yield from getattr(named, part)()
 
 

@@ -192,7 +192,7 @@ class _Wrapper:
             elif not isinstance(row, (ast.Delete, ast.Pass)) and not (
                 isinstance(row, ast.Expr) and isinstance(row.value, ast.Constant)
             ):
-                raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+                raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is not a supported statement")
         return self.growing.plan("inductor")
 
     def refuse(self, row: ast.AST, rule: str) -> DocumentError:
@@ -215,7 +215,7 @@ class _Wrapper:
             self.refuse_shared(row, value.id, taken=value.id in deleted)
             self.take(name, value.id, self.layout[value.id], reuse=value.id in deleted)
         elif not name or _whole(value) not in self.several:
-            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is not a supported statement")
 
     def assign_call(self, row: ast.Assign, name: str, value: ast.Call, deleted: AbstractSet[str]) -> None:
         """Write the assignment of a call down: an allocation, a pool's tensor, a view, a kernel."""
@@ -228,7 +228,7 @@ class _Wrapper:
         elif called == "reinterpret_tensor":
             old, layout, offset = self.reinterpreted(row, value)
             if offset and old in deleted:
-                raise self.refuse(row, "takes a place from its middle")
+                raise self.refuse(row, "reuses memory from another offset than its start")
             self.refuse_shared(row, old, taken=old in deleted)
             self.take(name, old, layout, reuse=old in deleted, offset=offset)
         else:
@@ -239,7 +239,7 @@ class _Wrapper:
         library = _LIBRARY.match(ast.unparse(call.func))
         given_out = any(word.arg == "out" for word in call.keywords)
         if library is None or library[2] or library[1] in NOT_NEW or "__" in library[1] or given_out:
-            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is not a supported statement")
         read, parts = list(self.tensors(row, call)), self.parts.get(name, {}).values()
         names = [one for one in ([name] if name in self.asserted else parts) if one in self.asserted]
         if not names or not read:
@@ -263,17 +263,17 @@ class _Wrapper:
             ):
                 yield self.argument(row, part)
             elif any(isinstance(inside, ast.Name) and inside.id in self.slot for inside in ast.walk(part)):
-                raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
+                raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is not a known tensor")
 
     def from_pool(self, row: ast.AST, name: str, call: ast.Call) -> None:
         """Place a tensor in a pool; the call has pool, offset in bytes, dtype, shape, strides."""
         known = len(call.args) == 5 and isinstance(call.args[0], ast.Name) and call.args[0].id in self.slot
         offset = self.numbers(row, call.args[1]) if known else ()
         if len(offset) != 1:
-            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor in a pool that is known")
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is not a tensor in a known pool")
         pool = ast.unparse(call.args[0])
         if pool in self.room:
-            raise self.refuse(row, f"{pool} is a tensor, and no pool")
+            raise self.refuse(row, f"{pool} is a tensor, not a pool")
         self.layout[name] = self.described(row, ast.Call(call.func, [*call.args[3:], call.args[2]], []))
         self.slot[name] = self.slot[pool][0], self.slot[pool][1] + offset[0]
 
@@ -293,10 +293,10 @@ class _Wrapper:
             return self.described(row, call)
         storage = self.given.get(call.args[0].id) if call.args and isinstance(call.args[0], ast.Name) else None
         if storage is None or _called(storage) != "rand_strided" or len(call.args) != 3:
-            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no input that is known")
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is not a known input")
         shape, strides = (self.numbers(row, part) for part in call.args[1:])
         if len(shape) != len(strides):
-            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+            raise self.refuse(row, f"there are {len(strides)} strides for {len(shape)} dimensions")
         return self.described(row, storage)[0], shape, strides
 
     def place(self, name: str, arena: int) -> Slot:
@@ -385,7 +385,7 @@ class _Wrapper:
             return self.held(given), [(self.argument(row, out), None, "")]
         known = library is not None and library[2] and not {library[1], f"{library[1]}_"} & (NOT_NEW | NO_ACCESS)
         if not known or not given or not isinstance(next(iter(call.args), None), ast.Name | ast.Call):  # not a list
-            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no kernel that is known")
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is not a call of a known kernel")
         read, at = self.held(given), None if self.old(given[0]) is None else 0
         for other in [other for other in self.now if self.room[other][0] == self.room.get(given[0], (-1, 0))[0]]:
             del self.now[other]  # the values of names that share its memory are overwritten
@@ -463,16 +463,16 @@ class _Wrapper:
             name = f"{old}'s view {len(self.slot)}"
             self.take(name, old, layout, reuse=False, offset=offset)
             return name
-        raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
+        raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is not a known tensor")
 
     def reinterpreted(self, row: ast.AST, call: ast.Call) -> tuple[str, Layout, int]:
         """Return a `reinterpret_tensor`'s operand, layout, and offset in elements."""
         if len(call.args) != 4:
-            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is no tensor that is known")
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is not a known tensor")
         old = self.argument(row, call.args[0])
         shape, strides, offset = (self.numbers(row, word) for word in call.args[1:])
         if len(shape) != len(strides) or len(offset) != 1:
-            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+            raise self.refuse(row, f"has {len(strides)} strides, {len(offset)} offsets for {len(shape)} dimensions")
         return old, (self.layout[old][0], shape, strides), offset[0]
 
     def described(self, row: ast.AST, call: ast.Call) -> Layout:
@@ -480,10 +480,10 @@ class _Wrapper:
         words = [*call.args[2:], *(word.value for word in call.keywords if word.arg == "dtype")]
         dtypes = [word.attr for word in words if isinstance(word, ast.Attribute) and ast.unparse(word.value) == "torch"]
         if not dtypes or len(call.args) < 2:
-            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} says no dtype")
+            raise self.refuse(row, f"{ast.unparse(call)[:60]!r} does not state shape, strides and dtype")
         shape, strides = (self.numbers(row, part) for part in call.args[:2])
         if len(shape) != len(strides):
-            raise self.refuse(row, f"{len(strides)} strides for {len(shape)} dimensions")
+            raise self.refuse(row, f"there are {len(strides)} strides for {len(shape)} dimensions")
         return dtypes[0], shape, strides
 
     def numbers(self, row: ast.AST, part: ast.AST) -> tuple[int, ...]:
@@ -491,7 +491,7 @@ class _Wrapper:
         try:
             found = ast.literal_eval(part)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is a size that only the run knows") from None
+            raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is a size known only at run time") from None
         numbers = found if isinstance(found, tuple) else (found,)
         if any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
             raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no list of sizes")

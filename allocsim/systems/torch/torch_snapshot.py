@@ -76,7 +76,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Refuse every class and function."""
-        raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}; plain containers have no names")
+        raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}; classes and functions are not loaded")
 
     def persistent_load(self, _pid: Any) -> Any:
         """Refuse every object outside of the file."""
@@ -135,7 +135,7 @@ def _scan(data: bytes) -> None:
             if at + step > size:
                 raise ValueError(f"what begins at byte {at} ends at byte {at + step}; the file has {size}")
         elif op == _MEMO and int.from_bytes(data[at + 1 : at + 5], "little") > size:
-            raise ValueError(f"byte {at} names an entry of the memo beyond {size}, the bytes of the file")
+            raise ValueError(f"byte {at} names a memo entry above {size}, the number of bytes of the file")
         elif op == _STOP:
             return
         at += step
@@ -217,13 +217,13 @@ class _Blocks:
         """Return the address and the size in bytes that an event names by these keys."""
         low, nbytes = self.whole_number(event, address), self.whole_number(event, size)
         if low + nbytes > LIMIT:
-            raise DocumentError(self.source, "device_traces", f"{address} {low} with {nbytes} bytes is beyond 2^62")
+            raise DocumentError(self.source, "device_traces", f"{address} {low} with {nbytes} bytes ends beyond 2^62")
         return low, nbytes
 
     def whole_number(self, event: dict[str, Any], key: str, *, default: int | None = None) -> int:
         number = event.get(key, default)
         if type(number) is not int or not 0 <= number <= LIMIT:
-            raise DocumentError(self.source, "device_traces", f"{key} is {str(number)[:40]!r}, no number of bytes")
+            raise DocumentError(self.source, "device_traces", f"{key} is {str(number)[:40]!r}, not from 0 to 2^62")
         return number
 
     def segments(self) -> None:
@@ -238,12 +238,12 @@ class _Blocks:
                 raise DocumentError(self.source, f"segments[{number}]", "is no segment")
             device = self.whole_number(segment, "device", default=0)
             if device >= MAX_DEVICES:
-                raise DocumentError(self.source, f"segments[{number}]", f"device {device} is beyond {MAX_DEVICES}")
+                raise DocumentError(self.source, f"segments[{number}]", f"device {device} is above {MAX_DEVICES - 1}")
             low, _ = self.range(device, segment, "address", "total_size")
             charge("event", len(segment.get("blocks", [])))
             for block in segment.get("blocks", []):
                 if not isinstance(block, dict):
-                    raise DocumentError(self.source, f"segments[{number}]", "has a block that is none")
+                    raise DocumentError(self.source, f"segments[{number}]", "has a block that is not a dict")
                 nbytes = self.whole_number(block, "size")
                 at = self.whole_number(block, "address", default=low)
                 low = at + nbytes

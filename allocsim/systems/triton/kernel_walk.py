@@ -97,7 +97,7 @@ class KernelWalk:
     def unended(self, op: IrOp) -> DocumentError:
         """Return the error about a wait for a phase that no op of this block ends."""
         others = "other blocks of the cluster may end, and those are not examined"
-        return self.refuse(op, f"waits for a phase that {others if self.in_cluster else 'nobody ends'}")
+        return self.refuse(op, f"waits for a phase that {others if self.in_cluster else 'no op ends'}")
 
     @property
     def in_cluster(self) -> bool:
@@ -114,7 +114,7 @@ class KernelWalk:
         """Run the kernel to its end."""
         block = Actor("block", int(self.function.attributes.get("ttg.num-warps") or 4))
         if self.in_cluster:
-            self.unexamined["thread blocks of a cluster: what others of it do to this one's memory"] += 1
+            self.unexamined["thread blocks of a cluster: accesses of the others to the memory of this one"] += 1
         signature = dict(re.findall(r"(%[\w$.-]+): ([^\s,){]+)", self.function.signature))
         names: dict[str, Known] = {
             name: self.guess.size if re.fullmatch(r"i\d+|index", signature.get(name, "")) else None
@@ -147,7 +147,7 @@ class KernelWalk:
                 return
             following = frame.region.block(target[0])
             if following is None or len(following.arguments) != len(target[1]):
-                raise self.refuse(block.ops[-1], f"branches to ^{target[0]}, which is not there or takes others")
+                raise self.refuse(block.ops[-1], f"branches to ^{target[0]}, which is missing or takes other arguments")
             given = [frame.names.get(name) for name in target[1]]
             frame.names.update(zip(following.arguments, given, strict=True))
             block = following
@@ -160,7 +160,7 @@ class KernelWalk:
         if op.name != "cf.cond_br":
             return None
         if len(targets) != 2:
-            raise self.refuse(op, "has no two targets")
+            raise self.refuse(op, "does not have two targets")
         condition = frame.names.get(op.operands[0])
         if not isinstance(condition, int):
             self.branches += 1
@@ -181,7 +181,7 @@ class KernelWalk:
         elif "allocation.offset" in op.text:
             self.acts["scratch"](self, frame, op)
         elif any(isinstance(frame.names.get(name), SharedView) for name in op.operands):
-            raise self.refuse(op, "touches shared memory, and what it does is not known here")
+            raise self.refuse(op, "uses shared memory, and which bytes it accesses is not known here")
         elif op.name.startswith("scf."):
             raise self.refuse(op, "is structured control flow: take the text after it is lowered to branches")
 
@@ -225,10 +225,10 @@ class KernelWalk:
         if len(PREDICATED.findall(before.partition(" : ")[0])) > 2 and not self.happens(frame, op.operands[2]):
             return
         if not isinstance(parity, int):
-            raise self.refuse(op, "waits for a phase that is computed of what only a launch knows")
+            raise self.refuse(op, "waits for a phase that depends on a value known only at launch")
         phase = self.threads.phase_of(frame.actor, view, parity)
         if phase is None:
-            raise self.refuse(op, "waits for an mbarrier that was not made")
+            raise self.refuse(op, "waits for an mbarrier that is not initialised")
         while not self.threads.has_ended(view, phase):
             yield op
         self.threads.wait_phase(frame.actor, told(op), view, phase)
@@ -245,7 +245,7 @@ class KernelWalk:
         for number, region in enumerate(others):
             given = [frame.names.get(name) for name in op.operands]
             if len(region.arguments) != len(given):
-                raise self.refuse(op, f"hands {len(given)} to a region that takes {len(region.arguments)}")
+                raise self.refuse(op, f"passes {len(given)} values to a region that takes {len(region.arguments)}")
             names = dict(zip(region.arguments, given, strict=True))
             frames.append(Frame(Actor(f"partition{number}", region.warps or 4), names, region))
         groups = [one.actor for one in frames]
@@ -275,7 +275,7 @@ class KernelWalk:
         offset, size = op.number("allocation.offset"), op.number("allocation.size")
         if offset is None or size is None:
             if "allocation." in op.text and size != 0:
-                raise self.refuse(op, "has an allocation without one offset and size")
+                raise self.refuse(op, "has an allocation without an offset or without a size")
             return None
         home = self.threads.allocate(f"scratch of {told(op)}", size, 0, offset)
         return SharedView(home=home, offset=0, shape=(size,), strides=(1,), bits=8, kind="i8")

@@ -38,7 +38,7 @@ TENSOR: Final = re.compile(r"tensor<.*>")
 def scratch(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Add the use of an op's scratch bytes: a write, a barrier, a read."""
     if op.name == "tt.call":
-        raise walk.refuse(op, "calls a function that is not in line")
+        raise walk.refuse(op, "calls a function that was not inlined")
     view = walk.scratch_view(op)
     if view is None:
         return
@@ -91,7 +91,7 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     if op.name == "ttg.memdesc_index":
         index = frame.names.get(op.operands[1])
         if not isinstance(index, int):
-            walk.unexamined["which of several buffers, where only a launch knows: all of them"] += 1
+            walk.unexamined["which of several buffers is accessed, where it is known only at launch: all count"] += 1
             view = source
         else:
             view = source.indexed(index)
@@ -103,7 +103,7 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     else:
         view = source.told(walk.made_view(op, source.home))
     if view is None:
-        raise walk.refuse(op, "names a part that does not lie inside")
+        raise walk.refuse(op, "takes a part that does not lie inside its source")
     frame.names[op.results[0]] = view
 
 
@@ -131,7 +131,7 @@ def store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def scatter(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Add a write of elements known only at a launch: it may write any."""
     view = walk.the_view(frame, op)
-    walk.unexamined["which elements a scatter writes, where only a launch knows: may be all"] += 1
+    walk.unexamined["which elements a scatter writes, as it is known only at launch: all count"] += 1
     walk.threads.op(frame.actor, told(op), (view,), (view,))
 
 
@@ -158,7 +158,7 @@ def commit(walk: KernelWalk, frame: Frame, _: IrOp) -> None:
 def wait_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Wait until at most `num` groups of copies have not ended."""
     if op.number("num") is None:
-        raise walk.refuse(op, "counts what the text does not tell")
+        raise walk.refuse(op, "does not say in `num` how many groups of copies may be pending")
     walk.threads.wait(frame.actor, "copy", op.number("num") or 0, told(op), ordering=False)
 
 
@@ -185,7 +185,7 @@ def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     if "multicast" not in op.text:
         number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
     elif walk.mbarriers_between_blocks:
-        walk.unexamined["when a block may copy to others, where mbarriers tell it"] += 1
+        walk.unexamined["when a block may copy to others, where mbarriers order it"] += 1
         number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
     else:
         number = walk.threads.op(walk.beside, f"{told(op)}, by another block", (), parts, engine=True)
@@ -195,7 +195,7 @@ def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def arrive(walk: KernelWalk, op: IrOp, view: SharedView, by: list[int], *, count: int = 0, nbytes: int = 0) -> None:
     """Count arrivals and bytes on an mbarrier; raise DocumentError if it is not initialised."""
     if not walk.threads.arrive(view, count, nbytes, by):
-        raise walk.refuse(op, "is given an mbarrier that was not made")
+        raise walk.refuse(op, "uses an mbarrier that is not initialised")
 
 
 def init(walk: KernelWalk, frame: Frame, op: IrOp) -> None:

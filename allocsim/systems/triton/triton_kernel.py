@@ -116,7 +116,7 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
             raise
         except (IndexError, ValueError):  # an op lacks operands or results, or has a malformed number
             raise DocumentError(
-                source, f"line {kernel.line}", f"{kernel.name} is not written as Triton writes it"
+                source, f"line {kernel.line}", f"an op of {kernel.name} lacks operands or results, or has a bad number"
             ) from None
         undecided = bool(walk.branches)
         turns = Counter({line: count for line, count in walk.turns.items() if line in heads})
@@ -133,10 +133,10 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
     else:
         short = short or bool(endless)
     if not kept:
-        raise DocumentError(source, f"line {kernel.line}", f"no walk through {kernel.name} comes to its end")
+        raise DocumentError(source, f"line {kernel.line}", f"{kernel.name} ended for no launch argument tried")
     *fewer, last = sorted(kept.values(), key=lambda walk: len(walk.path))
     if short:
-        last.unexamined["more turns of a loop than were walked"] += 1
+        last.unexamined["more iterations of a loop than were tried"] += 1
     fewer = [walk for walk in fewer if max((walk.turns[line] for line in heads), default=0) <= period + 2]
     return [*fewer, last]
 

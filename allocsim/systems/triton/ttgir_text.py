@@ -137,7 +137,7 @@ class _Reader:
     def region(self, region: IrRegion, depth: int) -> str:
         """Read blocks up to the brace that closes the region; return the text behind the brace."""
         if depth > MOST_DEEP:
-            raise self.refuse(f"regions lie more than {MOST_DEEP} deep")
+            raise self.refuse(f"regions are nested more than {MOST_DEEP} deep")
         block = IrBlock("", self.line, region.arguments)
         region.blocks.append(block)
         for line, row in self.rows:
@@ -146,7 +146,7 @@ class _Reader:
                 return row[1:]
             if found := PARTITION.match(row):
                 if not block.ops:
-                    raise self.refuse("a region stands here without its op")
+                    raise self.refuse("a region begins here, and no op stands before it")
                 part = IrRegion(ARGUMENT.findall(found[1] or ""), int(found[2]) if found[2] else None)
                 block.ops[-1].regions.append(part)
                 self.region(part, depth + 1)
@@ -155,7 +155,7 @@ class _Reader:
                 region.blocks.append(block)
             elif row and not row.startswith("//"):
                 block.ops.append(self._op(row, depth))
-        raise self.refuse("the text ends inside of a region")
+        raise self.refuse("the text ends inside a region")
 
     def _op(self, row: str, depth: int) -> IrOp:
         charge("op")
@@ -163,7 +163,7 @@ class _Reader:
         names, body = (found[1], found[2]) if found else ("", row)
         called = CALLED.match(body)
         if called is None:
-            raise self.refuse(f"is no op: {row[:60]!r}")
+            raise self.refuse(f"{row[:60]!r} is not an op")
         results = [
             name if not count else f"{name}#{place}"
             for name, count in MADE.findall(names)

@@ -222,10 +222,10 @@ class _Function:
         elif isinstance(row, (ast.Assign, ast.AnnAssign)) and row.value is not None:
             targets = row.targets if isinstance(row, ast.Assign) else [row.target]
             if len(targets) != 1 or not isinstance(targets[0], ast.Name):
-                raise self.refuse(row, f"{ast.unparse(row)[:60]!r} names no one thing")
+                raise self.refuse(row, f"{ast.unparse(row)[:60]!r} does not assign to one name")
             self.assign(row, targets[0].id, row.value)
         elif not isinstance(row, (ast.Pass, ast.Expr)):
-            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is no statement that is known")
+            raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is not a supported statement")
 
     def branch(self, row: ast.If) -> None:
         if isinstance(row.test, ast.Name) and row.test.id in (*self.made, *self.names):
@@ -258,12 +258,12 @@ class _Function:
             dtype, shape = self.text(value.args[3]), self.numbers(value.args[2])
             size = dense_nbytes(shape, int(WIDTHS[dtype_code(name, dtype)]))
             if held is not None and offset + size > held[1]:
-                raise self.refuse(row, f"{name} ends at byte {offset + size} of a storage of {held[1]}")
+                raise self.refuse(row, f"{name} ends at byte {offset + size}; its storage has {held[1]} bytes")
             self.made[name] = dtype, shape, (UNPLACED, 0) if held is None else (0, held[0] + offset)
         elif isinstance(value, ast.Call) and word == "R.builtin.alloc_tensor" and len(value.args) >= 2:
             self.made[name] = self.text(value.args[1]), self.numbers(value.args[0]), APART
         else:
-            raise self.refuse(row, f"{ast.unparse(value)[:60]!r} is no statement that is known")
+            raise self.refuse(row, f"{ast.unparse(value)[:60]!r} is not a supported statement")
 
     def call(self, call: ast.Call) -> None:
         """Write the call of a kernel down; skip a call that touches no tensor."""
@@ -273,9 +273,9 @@ class _Function:
         name = word.rpartition(".")[2]
         does = self.kernels.get(name)
         if does is None or len(does) != len(call.args):
-            raise self.refuse(call, f"{ast.unparse(call)[:60]!r} calls no kernel of this module")
+            raise self.refuse(call, f"{ast.unparse(call)[:60]!r} matches no kernel of this module")
         if not any(writes for _, writes in does):
-            raise self.refuse(call, f"kernel {name[:40]!r} is not seen to store to a parameter")
+            raise self.refuse(call, f"no store to a parameter was found in kernel {name[:40]!r}")
         read = [at for at, (reads, _) in enumerate(does) if reads]
         made = [at for at, (_, writes) in enumerate(does) if writes]
         operands = [self.read(call.args[at]) for at in read]
@@ -286,7 +286,7 @@ class _Function:
         name = part.id if isinstance(part, ast.Name) else ""
         name = self.names.get(name, name)
         if name not in self.made:
-            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is no tensor that is known")
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is not a known tensor")
         return name
 
     def read(self, part: ast.AST) -> int:
@@ -314,7 +314,7 @@ class _Function:
         note = parameter.annotation
         dtype = next((w.value for w in note.keywords if w.arg == "dtype"), None) if isinstance(note, ast.Call) else None
         if not isinstance(note, ast.Call) or _word(note) != "R.Tensor" or not note.args or dtype is None:
-            raise self.refuse(parameter, f"parameter {parameter.arg[:40]!r} is no tensor of a known shape")
+            raise self.refuse(parameter, f"parameter {parameter.arg[:40]!r} is not an R.Tensor with shape and dtype")
         return self.text(dtype), self.numbers(note.args[0])
 
     def text(self, part: ast.AST) -> str:
@@ -328,7 +328,7 @@ class _Function:
         """Return the one number of `R.shape([32])` or `R.prim_value(0)`."""
         numbers = self.numbers(part)
         if len(numbers) != 1:
-            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is {len(numbers)} numbers; one is wanted here")
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} has {len(numbers)} numbers; one is needed")
         return numbers[0]
 
     def numbers(self, part: ast.AST) -> tuple[int, ...]:
@@ -337,7 +337,7 @@ class _Function:
         try:
             found = ast.literal_eval(inner)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is a size that only the run knows") from None
+            raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is a size known only at run time") from None
         numbers = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
             raise self.refuse(part, f"{ast.unparse(part)[:60]!r} is no list of sizes")

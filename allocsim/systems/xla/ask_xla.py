@@ -46,7 +46,7 @@ SORTED = re.compile(r"%?([\w.\-]+) = s8\[\d+\]\{0\} sort\(.*op_name=\"[^\"]*/buf
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
     """Return the offset of each array in bytes. XLA's allocations are laid one after another."""
     if any(row.nbytes > MOST for row in buffers):
-        raise RefusedError(f"an array has more than {MOST} bytes")
+        raise RefusedError(f"an array has more than {MOST} bytes, the most that is asked for")
     offsets: list[int] = arena_by_arena(_arena, buffers, steps)
     return offsets
 
@@ -75,7 +75,7 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     jax.clear_caches()
     if found.keys() != set(range(len(rows))):
-        raise RefusedError(f"XLA has kept {len(found)} of {len(rows)} sorts")
+        raise RefusedError(f"XLA's assignment has {len(found)} of the {len(rows)} sorts that stand for the buffers")
     return [found[place] for place in range(len(rows))]
 
 

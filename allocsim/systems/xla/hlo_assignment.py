@@ -79,7 +79,7 @@ def parse_assignment(text: str, source: str) -> Assignment:
     Raises DocumentError with line and rule. O(text).
     """
     if not text.startswith("BufferAssignment:"):
-        raise DocumentError(source, "line 1", "is no BufferAssignment")
+        raise DocumentError(source, "line 1", "does not begin with BufferAssignment:")
     rows: list[ListedAllocation] = []
     values: list[ListedValue] = []
     inside = False
@@ -96,7 +96,7 @@ def parse_assignment(text: str, source: str) -> Assignment:
             continue
         value = _VALUE.match(line)
         if value is None or not inside:
-            raise DocumentError(source, f"line {number}", f"{line.strip()[:60]!r} is no value of an allocation")
+            raise DocumentError(source, f"line {number}", f"{line.strip()[:60]!r} is not a value of an allocation")
         key = value[1], tuple(int(k) for k in (value[2] or "").split(",") if k)
         colour, nbytes, offset = int(value[4]), int(value[5]), int(value[6])
         values.append(ListedValue(key, colour, offset, nbytes, value[3] is not None, f"line {number}"))
@@ -114,12 +114,12 @@ def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
     seen: set[int] = set()
     for row in rows:
         if row.number in seen:
-            raise DocumentError(source, row.place, f"allocation {row.number} is there twice")
+            raise DocumentError(source, row.place, f"allocation {row.number} is listed twice")
         seen.add(row.number)
         for value in row.values:
             name = value.key[0][:60]
             if value.offset + value.nbytes > row.size:
-                rule = f"{name} ends at byte {value.offset + value.nbytes} of an allocation of {row.size}"
+                rule = f"{name} ends at byte {value.offset + value.nbytes}; its allocation has {row.size} bytes"
                 raise DocumentError(source, value.place, rule)
             if row.size > LIMIT:
                 raise DocumentError(source, value.place, "the allocation exceeds 2^62 bytes")
@@ -129,7 +129,7 @@ def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
                 arenas.append(Arena(name=_named(*place), alignment=ALIGNMENT, capacity=row.size))
             if value.key in found:
                 index = ",".join(map(str, value.key[1]))
-                raise DocumentError(source, value.place, f"{name}{{{index}}} is there twice")
+                raise DocumentError(source, value.place, f"value {name}{{{index}}} is listed twice")
             found[value.key] = Assigned(numbers[place], value.offset, value.nbytes, value.phi, row.constant)
     if not found:
         raise DocumentError(source, "", "no plan here: the assignment has no values")

@@ -66,7 +66,7 @@ def parse_live_ranges(text: str, source: str) -> LiveRanges:
     """
     lines = text.split("\n")
     if not lines[0].startswith("HloLiveRange"):
-        raise DocumentError(source, "line 1", "is no HloLiveRange")
+        raise DocumentError(source, "line 1", "does not begin with HloLiveRange")
     time: dict[str, int] = {}
     ranges: dict[Key, tuple[int, int]] = {}
     inside = ""
@@ -81,21 +81,21 @@ def parse_live_ranges(text: str, source: str) -> LiveRanges:
         if inside == "InstructionSequence:":
             place = _PLACE.fullmatch(line)
             if place is None or place[2] in time or int(place[1]) != len(time):
-                raise refuse(f"{line.strip()[:60]!r} is not the next instruction of a sequence")
+                raise refuse(f"{line.strip()[:60]!r} is not the next instruction of the sequence")
             time[place[2]] = int(place[1])
         elif inside == "BufferLiveRange:":
             found = _RANGE.fullmatch(line)
             if found is None:
-                raise refuse(f"{line.strip()[:60]!r} is no range of a value")
+                raise refuse(f"{line.strip()[:60]!r} is not the live range of a value")
             key = found[1], tuple(int(k) for k in found[2].split(",") if k)
             first, last = int(found[3]), int(found[4])
             if key in ranges:
-                raise refuse(f"{found[1][:60]}{{{found[2]}}} is there twice")
+                raise refuse(f"the live range of {found[1][:60]}{{{found[2]}}} is listed twice")
             if not first <= last <= len(time):
-                raise refuse(f"{first}-{last} is no range of {len(time)} instructions")
+                raise refuse(f"the live range {first}-{last} does not fit {len(time)} instructions")
             ranges[key] = first, last
     if not ranges:
-        raise DocumentError(source, "", "has no ranges")
+        raise DocumentError(source, "", "has no live ranges")
     return LiveRanges(source, time, ranges)
 
 

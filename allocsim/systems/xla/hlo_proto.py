@@ -79,7 +79,7 @@ class HloProtoModule:
         names = {place: line.text(1) for place, line in lines.items()}
         for place in self.order.get(number, names):
             if place not in lines:
-                raise ValueError(f"computation {self.names[number][:80]!r} schedules an instruction it has not")
+                raise ValueError(f"computation {self.names[number][:80]!r} schedules an instruction it lacks")
             line = lines[place]
             opcode = line.text(2)
             operands = tuple(names.get(other, "") for other in line.numbers(36))

@@ -152,7 +152,7 @@ class HloModule:
             raise DocumentError(self.source, place, f"the shape cannot be read: {error}") from None
         opcode = _OPCODE.match(line, at)
         if opcode is None:
-            raise DocumentError(self.source, place, f"{line[at : at + 40]!r} is no op with operands")
+            raise DocumentError(self.source, place, f"an op and its operands are expected at {line[at : at + 40]!r}")
         end = _closing(line, opcode.end())
         argument = line[opcode.end() : end]
         plain = opcode[1] in ("constant", "parameter")
@@ -206,7 +206,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
         if text[at : at + 1] != "(":
             array = _ARRAY.match(text, at)
             if array is None:
-                raise ValueError(f"{text[at : at + 20]!r} is no array")
+                raise ValueError(f"{text[at : at + 20]!r} is not the type of an array")
             found[index] = _leaf(*array.groups())
             return array.end()
         found[index] = Leaf("tuple", None)
@@ -230,7 +230,7 @@ def _leaf(dtype: str, lengths: str, layout: str | None) -> Leaf:
     for text in lengths.split(",") if lengths else ():
         digits = text.removeprefix("<=")
         if not re.fullmatch(r"\d{1,18}", digits):
-            raise ValueError(f"{text[:20]!r} is no length")
+            raise ValueError(f"{text[:20]!r} is not the length of a dimension")
         dims.append(int(digits))
     minor, _, tiles = (layout or "").partition(":")
     order = tuple(int(word) for word in minor.split(",") if re.fullmatch(r"\d{1,3}", word))
@@ -247,7 +247,7 @@ def parse_module(text: str, source: str) -> HloModule:
     lines = text.split("\n")
     header = re.match(r"HloModule ([\w.\-]+)", lines[0])
     if header is None:
-        raise DocumentError(source, "line 1", "is no HloModule")
+        raise DocumentError(source, "line 1", "does not begin with HloModule and a name")
     found: dict[str, tuple[int, tuple[str, ...]]] = {}
     entry, begin, name = "", -1, ""
     for number, line in enumerate(lines):
@@ -258,7 +258,7 @@ def parse_module(text: str, source: str) -> HloModule:
                 entry = name if begins[1] else entry
         elif line.startswith("}"):
             if name in found:
-                raise DocumentError(source, f"line {begin}", f"computation {name[:80]!r} is there twice")
+                raise DocumentError(source, f"line {begin}", f"computation {name[:80]!r} is defined twice")
             found[name] = begin, tuple(lines[begin:number])
             begin = -1
     if begin >= 0:

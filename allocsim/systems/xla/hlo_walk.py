@@ -71,7 +71,7 @@ def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
 
     def visit(computation: str, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
-            raise DocumentError(module.source, computation[:80], "calls or conditionals are nested too deeply")
+            raise DocumentError(module.source, computation[:80], "calls or conditionals are too deep or too many")
         rows = module.instructions(computation)
         charge("instruction", len(rows) + 1)  # the copies of nested loops multiply
         for row in rows:
@@ -188,7 +188,7 @@ class _Walk:
     def computation(self, name: str, given: Mapping[int, Held], where: Where, depth: int) -> Held:
         """Write a computation down in line; return the values of its root."""
         if depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
-            raise DocumentError(self.module.source, name[:80], "calls are nested too deeply")
+            raise DocumentError(self.module.source, name[:80], "calls are too deep, or buffers too many")
         held: dict[str, Held] = {}
         root: Held = {}
         charge("instruction", len(self.rows(name)) + 1)
@@ -234,18 +234,18 @@ class _Walk:
         if self.live is None:
             return 0
         if row.name not in self.live.time:
-            raise DocumentError(self.live.source, row.name[:80], "is not in the sequence: it is of another module")
+            raise DocumentError(self.live.source, row.name[:80], "is not in the sequence, which is of another module")
         return self.live.time[row.name]
 
     def known(self, row: Instruction, name: str, held: Mapping[str, Held]) -> Held:
         if name not in held:
-            raise DocumentError(self.module.source, row.name[:80], f"operand {name[:80]!r} is not made before it")
+            raise DocumentError(self.module.source, row.name[:80], f"operand {name[:80]!r} is not defined before it")
         return held[name]
 
     def parameter(self, row: Instruction, given: Mapping[int, Held]) -> Held:
         number = int(row.argument) if row.argument.isdigit() else -1
         if number not in given:
-            raise DocumentError(self.module.source, row.name[:80], f"parameter {row.argument[:9]!r} is given nothing")
+            raise DocumentError(self.module.source, row.name[:80], f"parameter {row.argument[:9]!r} gets no value")
         return given[number]
 
     def define(self, row: Instruction, **columns: Any) -> Held:
@@ -285,7 +285,7 @@ class _Walk:
         place = row.number("index")
         found = {index[1:]: value for index, value in operand.items() if index and index[0] == place}
         if not found:
-            raise DocumentError(self.module.source, row.name[:80], f"its operand has no part {place}")
+            raise DocumentError(self.module.source, row.name[:80], f"its operand has no tuple element {place}")
         table = operand.get(())
         if table is not None:
             self.emit(row.opcode, row.name, (table,), ())
@@ -389,7 +389,7 @@ class _Walk:
         """Write a loop down: condition and body twice, then the condition once more."""
         condition, body = row.called("condition"), row.called("body")
         if len(condition) != 1 or len(body) != 1 or len(operands) != 1:
-            raise DocumentError(self.module.source, row.name[:80], "is a loop without condition, body or operand")
+            raise DocumentError(self.module.source, row.name[:80], "needs one condition, one body and one operand")
         carried, around = operands[0], self.suffix
         for turn in range(TIMES + 1):
             self.suffix = f"{around}.{turn}"

@@ -64,7 +64,7 @@ def loads(data: bytes, source: str) -> Document:
         if path in (files.module, files.assigned):
             with reading(source, _nbytes([files])):
                 return _document([files], source)
-    raise DocumentError(source, "", f"there is no *{ASSIGNED} with a *{SCHEDULED} of its name beside it")
+    raise DocumentError(source, "", f"it needs *{SCHEDULED} and *{ASSIGNED} of one name in one folder")
 
 
 def load_folder(folder: Path) -> Document:
@@ -119,14 +119,14 @@ def _document(modules: Sequence[Files], source: str, data: bytes | None = None) 
                 found[plan.program.path] = plan
                 total += len(plan.program.ops)
                 if total > MAX_OPS:
-                    raise DocumentError(source, module.name, f"the ways through it have more than {MAX_OPS} ops")
+                    raise DocumentError(source, module.name, f"the paths through it have more than {MAX_OPS} ops")
         except ModelError as error:
             if isinstance(error, DocumentError):
                 raise
             raise DocumentError(str(files.module), error.place, error.rule) from None
         plans += found.values()
     if not plans:
-        raise DocumentError(source, "", f"no plan here: there is no *{ASSIGNED} with its *{SCHEDULED}")
+        raise DocumentError(source, "", f"no plan here: no module has both its *{SCHEDULED} and its *{ASSIGNED}")
     return Document.of(*plans)
 
 

@@ -94,8 +94,8 @@ def test_what_is_asked_is_a_native_document_that_says_what_is_told():
         ("print('[' * 100_000)", "lists within lists"),
         ("print(json.dumps({'id': 7, 'slots': [0] * 5}))", "answered question 7 when asked 0"),
         ("print(json.dumps({'id': 'a', 'slots': [0] * 5}))", "answered question 'a' when asked 0"),
-        (r"os.write(1, b'{}\n{}\n')", "wrote '{}' behind its answer '{}'; an answer is one line"),
-        (r"os.write(1, b'{}\n\n')", "wrote '' behind its answer '{}'"),
+        (r"os.write(1, b'{}\n{}\n')", "wrote '{}' after its answer '{}'; an answer is one line"),
+        (r"os.write(1, b'{}\n\n')", "wrote '' after its answer '{}'"),
         ("os.abort()", "ended without an answer: SIGABRT"),
     ],
 )

@@ -56,8 +56,8 @@ def test_a_new_key_is_refused_in_version_1_even_where_it_says_the_default(path, 
 
 
 PAIRS = [
-    ([[0]], "in_place[0]: has 1 entries; 2 are needed, or 3 where a strength is said"),
-    ([[0, 0], [0, 0, "bytes", 1]], "in_place[1]: has 4 entries; 2 are needed, or 3 where a strength is said"),
+    ([[0]], "in_place[0]: has 1 entries; 2 are needed, or 3 with a strength"),
+    ([[0, 0], [0, 0, "bytes", 1]], "in_place[1]: has 4 entries; 2 are needed, or 3 with a strength"),
     ([[0, 0, "byte"]], 'in_place[0][2]: "byte" is none of exact bytes whole'),
     ([[0, 0, None]], "in_place[0][2]: null is not a string"),
     ([["0", 0]], 'in_place[0][0]: "0" is not an integer'),

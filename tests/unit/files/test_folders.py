@@ -180,7 +180,7 @@ def test_what_came_between_is_never_overwritten(tmp_path: Path) -> None:
         os._exit(len(calls))
     os.waitpid(child, 0)
     (folder / "figures" / "one.png").write_bytes(b"laid by hand")
-    with pytest.raises(OutputError, match=r"one\.png: came while a command was replacing it"), working_in(folder):
+    with pytest.raises(OutputError, match=r"one\.png: appeared while a command was replacing it"), working_in(folder):
         pass
     assert (folder / "figures" / "one.png").read_bytes() == b"laid by hand"
 

@@ -65,7 +65,7 @@ def test_lines_that_are_lost_doubled_or_moved_are_refused(tmp_path, change):
         "first lost": lines[1:],
     }
     path.write_bytes(b"".join(changed[change]))
-    with pytest.raises(OutputError, match=r"line \d: is not as it was written: its digest differs"):
+    with pytest.raises(OutputError, match=r"line \d: was changed since it was written: its digest differs"):
         opened(path)
 
 
@@ -81,7 +81,7 @@ def test_a_last_line_that_was_cut_short_is_taken_off(tmp_path, cut):
 
 def test_a_journal_of_something_else_is_refused_with_what_differs(tmp_path):
     path = written(tmp_path)
-    with pytest.raises(OutputError, match=r"is of another campaign \(seed 1\); name another folder$"):
+    with pytest.raises(OutputError, match=r"belongs to another campaign \(seed 1\); name another folder$"):
         opened(path, {"seed": 2, "of": "x"})
 
 

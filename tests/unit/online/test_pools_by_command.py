@@ -275,7 +275,7 @@ def test_nothing_is_left_of_a_command_that_was_asked(tmp_path: Path):
         os.waitpid(asked.process.pid, os.WNOHANG)  # reaped
     assert ended(child)
     asked.close()
-    with pytest.raises(AskedError, match="after its end"):
+    with pytest.raises(AskedError, match="after it had ended"):
         asked.ask("free 0 0")
 
 

@@ -296,7 +296,7 @@ class LogReading:
         self.gone: dict[int, RecordedTensor] = {}
         """Address -> the tensor that lay there when its memory was given back."""
         self.gone_graphs: dict[int, Lists] = {}
-        """The same of graphs."""
+        """Address -> the graph that lay there when its memory was given back."""
         self.there_again: dict[int, tuple[int, tuple[int, ...], dict[int, RecordedTensor]]] = {}
         """Graph -> what was there again with it last, by addresses, as of a version."""
         self.lives: Counter[int] = Counter()

@@ -64,7 +64,7 @@ def test_slots_of_another_program_are_refused():
     spec = next(node.meta["spec"] for node in name.nodes if node.name.startswith("alloc"))
     spec.mem_offset += 64
 
-    with pytest.raises(DocumentError, match="they are of two"):
+    with pytest.raises(DocumentError, match="but the file has"):
         allocsim.systems.executorch.document_of(manager)
 
 

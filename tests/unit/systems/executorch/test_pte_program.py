@@ -250,9 +250,9 @@ def method(*instructions, values=(False, None)):
 @pytest.mark.parametrize(
     ("instructions", "rule"),
     [
-        ((Jump(1, 2), Call("k", ())), "is neither a branch of two sides nor the end of a loop"),
-        ((Jump(0, 1), Call("k", ())), "is neither a branch"),
-        ((Jump(1, 3), Call("k", ()), Jump(0, 2), Call("k", ())), "leaves its branch for instruction 2"),
+        ((Jump(1, 2), Call("k", ())), "is a jump that begins no branch with two sides and ends no loop"),
+        ((Jump(0, 1), Call("k", ())), "is a jump that begins no branch"),
+        ((Jump(1, 3), Call("k", ()), Jump(0, 2), Call("k", ())), "jumps out of its branch to instruction 2"),
     ],
 )
 def test_jumps_that_are_no_branch_are_refused(instructions, rule):
@@ -287,7 +287,7 @@ def test_a_vector_longer_than_the_file_is_refused_before_it_is_read():
 
 def test_another_schema_is_another_format():
     assert not executorch.looks_like(b"\0\0\0\0ET99")
-    with pytest.raises(DocumentError, match="is no ExecuTorch program of schema ET12"):
+    with pytest.raises(DocumentError, match="is not an ExecuTorch program of schema ET12"):
         executorch.loads(b"\0\0\0\0ET99", "x.pte")
 
 

@@ -89,5 +89,5 @@ def test_a_loop_whose_carries_lose_each_other_is_convicted_and_no_other_one(seed
 
     assert bool(check(systems.load(tmp_path / "loop.json")).violations) == (not right)
     (tmp_path / "loop.tflite").unlink()
-    with pytest.raises(DocumentError, match=r"not judged: what a WHILE runs inside is read from loop\.tflite"):
+    with pytest.raises(DocumentError, match=r"not judged: the subgraphs that WHILE runs are read from loop\.tflite"):
         systems.load(tmp_path / "loop.json")

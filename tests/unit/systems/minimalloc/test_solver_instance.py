@@ -88,7 +88,7 @@ def test_a_plan_is_written_as_offsets():
     [
         (b"id,lower,upper\na,0,1\n", "line 1: there is no column 'size'"),
         (b"id,lower,upper,size,colour\n", "line 1: column 'colour' is unknown"),
-        (b"id,lower,upper,end,size\n", "line 1: column 'end' says again"),
+        (b"id,lower,upper,end,size\n", "line 1: column 'end' means the same"),
         (b"id,lower,upper,size\na,0,1\n", "line 2: has 3 cells; 4 are needed"),
         (b"id,lower,upper,size\na,0,1,x\n", "line 2, size: 'x' is no whole number"),
         (b"id,lower,upper,size\na,-1,1,2\n", "line 2, lower: -1 is negative"),
@@ -96,7 +96,7 @@ def test_a_plan_is_written_as_offsets():
         (b"id,lower,upper,size\na,0,9999999999999999999999,2\n", "line 2, upper: 9999999999999999999999 exceeds"),
         (b"id,lower,upper,size,gaps\na,0,9,2,3\n", "line 2, gaps: '3' is no range of steps"),
         (b"id,lower,upper,size,gaps\na,0,9,2,5-3\n", r"line 2, gaps: \[5, 3\) ends before"),
-        (b"id,lower,upper,size,alignment\na,0,9,2,0\n", "line 2, alignment: 0 is no alignment"),
+        (b"id,lower,upper,size,alignment\na,0,9,2,0\n", "line 2, alignment: an alignment of 0 is not allowed"),
         (b"id,lower,upper,size\n\xff,0,9,2\n", "is no UTF-8 text"),
     ],
 )
@@ -151,9 +151,9 @@ def in_two_arenas():
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (Document(programs=()), "knows one program; there are 0"),
-        (in_pair(), "no pairs in place; the plan has 'y' over 'x'"),
-        (in_two_arenas(), "knows one arena; 2 are in use"),
+        (Document(programs=()), "holds one program; the document has 0"),
+        (in_pair(), "cannot say that 'y' lies in place over 'x'"),
+        (in_two_arenas(), "holds one arena; the document uses 2"),
     ],
 )
 def test_what_the_format_cannot_say_is_refused(document, message):
@@ -189,7 +189,7 @@ def test_a_suffix_decides_what_is_written(tmp_path):
         systems.save(document, tmp_path / "y", "ggml")
     with pytest.raises(UnknownNameError, match="'minimaloc' does not exist"):
         systems.save(document, tmp_path / "y", "minimaloc")
-    with pytest.raises(OutputError, match=r"z.csv: minimalloc knows one program"):
+    with pytest.raises(OutputError, match=r"z.csv: a minimalloc file holds one program"):
         systems.save(Document(programs=()), tmp_path / "z.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "x.json", "x.out"]
 

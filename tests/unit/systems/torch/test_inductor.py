@@ -72,12 +72,12 @@ def test_a_tensor_of_a_pool_over_one_that_is_still_read_is_convicted(tmp_path):
 @pytest.mark.parametrize(
     ("new", "rule"),
     [
-        ("alloc_from_pool(pool1, 576)", "is no tensor in a pool that is known"),
-        ("alloc_from_pool(pool9, 576, torch.float32, (12, 12), (12, 1))", "is no tensor in a pool that is known"),
-        ("alloc_from_pool(pool1, (5, 6), torch.float32, (12, 12), (12, 1))", "is no tensor in a pool that is known"),
-        ("alloc_from_pool(pool1, n, torch.float32, (12, 12), (12, 1))", "is a size that only the run knows"),
-        ("alloc_from_pool(pool1, 576, float32, (12, 12), (12, 1))", "says no dtype"),
-        ("alloc_from_pool(buf2, 576, torch.float32, (12, 12), (12, 1))", "buf2 is a tensor, and no pool"),
+        ("alloc_from_pool(pool1, 576)", "is not a tensor in a known pool"),
+        ("alloc_from_pool(pool9, 576, torch.float32, (12, 12), (12, 1))", "is not a tensor in a known pool"),
+        ("alloc_from_pool(pool1, (5, 6), torch.float32, (12, 12), (12, 1))", "is not a tensor in a known pool"),
+        ("alloc_from_pool(pool1, n, torch.float32, (12, 12), (12, 1))", "is a size known only at run time"),
+        ("alloc_from_pool(pool1, 576, float32, (12, 12), (12, 1))", "does not state shape, strides and dtype"),
+        ("alloc_from_pool(buf2, 576, torch.float32, (12, 12), (12, 1))", "buf2 is a tensor, not a pool"),
     ],
 )
 def test_what_is_no_tensor_of_a_pool_is_refused_in_one_line(new, rule):
@@ -180,19 +180,19 @@ def test_results_that_lie_over_what_is_still_read_are_convicted(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "rule"),
     [
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.view.dtype(buf0,", "is no statement that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.native_batch_norm(buf0,", "is no statement that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort_(buf0,", "is no statement that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.unsafe_split(buf0,", "is no statement that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.fill__Scalar(buf0,", "is no statement that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(buf0, out=buf0,", "is no statement that is known"),
-        ("buf3 = buf1[1]", "buf3 = buf1[1]; buf5 = buf1[0]", "'buf2' is no tensor that is known|is no statement"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.mine.sort(buf0,", "is no statement that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(f(buf0),", "'f.buf0.' is no tensor that is known"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort([other],", "'other' is no tensor that is known"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.view.dtype(buf0,", "is not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.native_batch_norm(buf0,", "is not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort_(buf0,", "is not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.unsafe_split(buf0,", "is not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.fill__Scalar(buf0,", "is not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(buf0, out=buf0,", "is not a supported statement"),
+        ("buf3 = buf1[1]", "buf3 = buf1[1]; buf5 = buf1[0]", "'buf2' is not a known tensor|not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.mine.sort(buf0,", "is not a supported statement"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(f(buf0),", "'f.buf0.' is not a known tensor"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort([other],", "'other' is not a known tensor"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(", "how large the result of sort is"),
-        ("buf2 = buf1[0]", "buf2 = buf5[0]", "is no statement that is known"),
-        ("assert_size_stride(buf2, (8, 6)", "assert_size_stride(buf2, (s0, 6)", "is a size that only the run knows"),
+        ("buf2 = buf1[0]", "buf2 = buf5[0]", "is not a supported statement"),
+        ("assert_size_stride(buf2, (8, 6)", "assert_size_stride(buf2, (s0, 6)", "is a size known only at run time"),
     ],
 )
 def test_what_may_be_no_memory_of_its_own_is_refused(old, new, rule):
@@ -214,7 +214,7 @@ def test_what_may_be_no_memory_of_its_own_is_refused(old, new, rule):
 )
 def test_an_operator_that_changes_more_than_what_its_first_operand_holds_is_refused(call):
     old = "aten.scatter_reduce_.two(buf0,0,arg1_1,arg2_1, reduce='prod', include_self=True)"
-    with pytest.raises(DocumentError, match="is no kernel that is known"):
+    with pytest.raises(DocumentError, match="is not a call of a known kernel"):
         loads(changed("scattered", (old, call)), "x.py")
 
 
@@ -337,7 +337,7 @@ def test_inputs_that_share_a_storage_have_the_size_that_the_text_says():
         ({"body": "w = reinterpret_tensor(x, (16,), (1,), 0); del x  # reuse"}, "writes over x, and nothing says"),
         ({"body": "fused(y, x)"}, "writes over x, and nothing says"),
         ({"body": "fused(y, reinterpret_tensor(x, (16,), (1,), 0))"}, "writes over x's view 3, and nothing says"),
-        ({"shape": "(4, 4), (4, 1)"}, "is no input that is known"),
+        ({"shape": "(4, 4), (4, 1)"}, "is not a known input"),
         ({"shape": "(4,)"}, "2 strides for 1 dimensions"),
     ],
 )
@@ -359,7 +359,7 @@ def test_nothing_in_the_text_is_run(tmp_path):
         (
             "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
             "buf0 = empty_strided_cpu((s0, 1), (1, 8), torch.float32)",
-            "is a size that only the run knows",
+            "is a size known only at run time",
         ),
         (
             "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
@@ -371,8 +371,8 @@ def test_nothing_in_the_text_is_run(tmp_path):
             "buf0 = empty_strided_cpu((8, 1), (1,), torch.float32)",
             "1 strides for 2 dimensions",
         ),
-        ("cpp_fused_gelu_1(buf5, buf6)", "cpp_unknown(buf5, buf6)", "is no kernel that is known"),
-        ("cpp_fused_gelu_1(buf5, buf6)", "cpp_fused_gelu_1(buf5, nothing)", "'nothing' is no tensor that is known"),
+        ("cpp_fused_gelu_1(buf5, buf6)", "cpp_unknown(buf5, buf6)", "is not a call of a known kernel"),
+        ("cpp_fused_gelu_1(buf5, buf6)", "cpp_fused_gelu_1(buf5, nothing)", "'nothing' is not a known tensor"),
         ("primals_7 = rand_strided(", "other = rand_strided(", "nothing says how large input primals_7 is"),
         ("def call(self, args):", "def other(self, args):", "has no function `call`"),
     ],

@@ -143,22 +143,22 @@ def test_warp_groups_that_wait_each_for_their_own_products_race():
             "matmul_gfx942",
             "ttg.local_store",
             "ttg.local_mystery",
-            "touches shared memory, and what it does is not known",
+            "uses shared memory, and which bytes it accesses is not",
         ),
         ("matmul_sm80", "cf.br ^bb1(", "cf.br ^bb9(", "branches to ^bb9"),
-        ("softmax_sm80", "%c0_i32 = arith.constant 0", "arith.constant 0", "is not written as Triton writes it"),
-        ("softmax_sm80", '"ttg.num-warps" = 4 : i32', '"ttg.num-warps" = "x"', "is not written as Triton writes it"),
+        ("softmax_sm80", "%c0_i32 = arith.constant 0", "arith.constant 0", "lacks operands or results"),
+        ("softmax_sm80", '"ttg.num-warps" = 4 : i32', '"ttg.num-warps" = "x"', "lacks operands or results"),
         (
             "descriptors_sm90",
             "ttng.init_barrier %15, 1",
             "ttng.init_barrier %15, 2",
-            "waits for a phase that nobody ends",
+            "waits for a phase that no op ends",
         ),
         (
             "specialised_sm100",
             "ttng.init_barrier %15, 1",
             "ttng.init_barrier %15, 2",
-            "waits for a phase that nobody ends",
+            "waits for a phase that no op ends",
         ),
     ],
 )
@@ -247,7 +247,7 @@ def test_blocks_that_tell_each_other_by_mbarriers_are_not_accused_but_named():
     )
     document = loads(kernel.replace(b"tt.return", arrival), "kernel")
     assert check(document).violations == ()
-    assert "when a block may copy to others, where mbarriers tell it" in systems.remarks_on(document)["not examined"]
+    assert "when a block may copy to others, where mbarriers order it" in systems.remarks_on(document)["not examined"]
 
 
 def test_a_wait_that_other_blocks_may_end_is_refused_by_name():
@@ -261,7 +261,7 @@ def test_stores_to_another_blocks_memory_are_refused_by_name():
         b"%far = ttng.map_to_remote_buffer %view, %zero : !ttg.memdesc<64x64xf16, #s, #smem, mutable>\n    tt.return"
     )
     with pytest.raises(
-        DocumentError, match=r"ttng\.map_to_remote_buffer touches shared memory, and what it does is not"
+        DocumentError, match=r"ttng\.map_to_remote_buffer uses shared memory, and which bytes it accesses is not"
     ):
         loads(MULTICAST.replace(b"tt.return", remote), "kernel")
 
@@ -399,7 +399,7 @@ LOOP = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, 
 def test_a_loop_of_which_no_walk_comes_to_its_end_is_named_as_not_examined():
     """The walk without a turn ends, those with turns do not: what they would show was not seen."""
     said = systems.remarks_on(loads(LOOP, "kernel"))["not examined"]
-    assert said == ["more turns of a loop than were walked"]
+    assert said == ["more iterations of a loop than were tried"]
 
 
 BESIDE = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, %n: i32)").replace(

@@ -112,14 +112,14 @@ def test_ranges_of_another_module_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("HloLiveRange (max 1):\n", "has no ranges"),
-        ("nothing", "line 1: is no HloLiveRange"),
+        ("HloLiveRange (max 1):\n", "has no live ranges"),
+        ("nothing", "line 1: does not begin with HloLiveRange"),
         ("HloLiveRange (max 1):\n  InstructionSequence:\n    1:a\n", "line 3: '1:a' is not the next instruction"),
-        ("HloLiveRange (max 1):\n  BufferLiveRange:\n    a{}:0-1\n", "line 3: 0-1 is no range of 0 instructions"),
-        ("HloLiveRange (max 1):\n  BufferLiveRange:\n    a{}\n", r"line 3: 'a\{\}' is no range of a value"),
+        ("HloLiveRange (max 1):\n  BufferLiveRange:\n    a{}:0-1\n", "line 3: the live range 0-1 does not fit"),
+        ("HloLiveRange (max 1):\n  BufferLiveRange:\n    a{}\n", r"line 3: 'a\{\}' is not the live range of a value"),
         (
             "HloLiveRange (max 1):\n  InstructionSequence:\n    0:a\n  BufferLiveRange:\n    a{}:0-1\n    a{}:0-1\n",
-            r"line 6: a\{\} is there twice",
+            r"line 6: the live range of a\{\} is listed twice",
         ),
     ],
 )
