@@ -1,6 +1,7 @@
 """Planners with one bug each that only some programs, questions or processes show, and sound ones that look odd.
 
-Each is the shelf's `greedy_by_size` but for its bug: targets for the fuzzer, never imported by a test itself.
+Each is a planner of the shelf but for its bug: targets for the fuzzer, never imported by a test itself. Those that a test asks in processes of
+their own are `tlsf`, which is not compiled: each of a campaign's many processes would load numba, which takes thrice as long as all else.
 """
 
 import os
@@ -17,10 +18,9 @@ import numpy as np
 from allocsim.allocators import ALLOCATORS, exact, pin_all, pin_reads
 from allocsim.errors import CapacityError
 from allocsim.model import Plan
-from repro.small import words
 
 SHELF = ALLOCATORS["greedy_by_size"]
-SHELF.plan(words.program("x = host.write"))  # what it compiled is loaded here, once for all processes that are forked
+LIGHT = ALLOCATORS["tlsf"]
 ASKED = [0]
 LAST = {}
 
@@ -164,9 +164,9 @@ refuses_mixed_with_room = _refuses(
 
 
 def _lifted(program, constraints, by):
-    made = SHELF.plan(program, replace(constraints, fixed={}))
+    made = LIGHT.plan(program, replace(constraints, fixed={}))
     if any(arena.capacity is not None for arena in program.arenas) or constraints.fixed:
-        return SHELF.plan(program, constraints)
+        return LIGHT.plan(program, constraints)
     return moved(made, made.offset + by * int(np.lcm.reduce(program.buffers.alignment, initial=1)))
 
 
@@ -193,14 +193,14 @@ def by_hour_of_utc(program, constraints):
 def more_than_apart(program, constraints):
     """Everything lies far up, where there is room."""
     free = not constraints.fixed and all(arena.capacity is None for arena in program.arenas)
-    made = SHELF.plan(program, constraints)
+    made = LIGHT.plan(program, constraints)
     unit = int(np.lcm.reduce(program.buffers.alignment, initial=1))
     return moved(made, made.offset + (1 << 60) // unit * unit) if free and len(program.buffers) < 20 else made
 
 
 def told_of_nothing(program):
     """Sound; it takes no constraints."""
-    return SHELF.plan(program)
+    return LIGHT.plan(program)
 
 
 def two_of_three_alike(program, constraints):
@@ -242,7 +242,7 @@ def by_history(program, constraints):
 
 def keeps_state(program, constraints):
     """The offsets of the last program with as many buffers, once more."""
-    made = SHELF.plan(program, constraints)
+    made = LIGHT.plan(program, constraints)
     kept = LAST.get(len(program.buffers))
     LAST[len(program.buffers)] = made.offset
     return made if kept is None else moved(made, kept)
@@ -256,7 +256,7 @@ def forks_once(program, constraints):
     ASKED[0] += 1
     if ASKED[0] == 1:
         os.fork()
-    return SHELF.plan(program, constraints)
+    return LIGHT.plan(program, constraints)
 
 
 def forks_always(program, constraints):
@@ -264,7 +264,7 @@ def forks_always(program, constraints):
     if os.fork() == 0:
         while True:
             time.sleep(1000)
-    return SHELF.plan(program, constraints)
+    return LIGHT.plan(program, constraints)
 
 
 def sleeps(program, constraints):
@@ -291,7 +291,7 @@ def _apart(program, constraints, gap, step):
         offset[buffer] = -(-(ends[arena] + gap) // unit) * unit
         ends[arena] = int(offset[buffer] + buffers.nbytes[buffer])
     if any(arena.capacity is not None for arena in program.arenas):
-        return SHELF.plan(program, constraints)
+        return LIGHT.plan(program, constraints)
     return Plan(
         program=program,
         arena=np.where(constraints.own, -1, buffers.arena).astype(np.int32),
@@ -314,7 +314,7 @@ def pages(program, constraints):
 def in_a_thread(program, constraints):
     """Sound, planned by a thread; what it refuses, it refuses here."""
     with ThreadPoolExecutor(max_workers=1) as threads:
-        return threads.submit(SHELF.plan, program, constraints).result()
+        return threads.submit(LIGHT.plan, program, constraints).result()
 
 
 large_gaps.guarantees = pages.guarantees = ("sound", "deterministic")
@@ -328,13 +328,13 @@ HELD = []
 def keeps_memory(program, constraints):
     """Sound; every call keeps half a megabyte for ever."""
     HELD.append(np.ones(1 << 16))
-    return SHELF.plan(program, constraints)
+    return LIGHT.plan(program, constraints)
 
 
 def keeps_all(program, constraints):
     """Sound; every call keeps sixteen megabytes for ever, so that it soon has no more memory."""
     HELD.append(np.ones(1 << 21))
-    return SHELF.plan(program, constraints)
+    return LIGHT.plan(program, constraints)
 
 
 def starves_once_asked(program, constraints):
@@ -343,14 +343,14 @@ def starves_once_asked(program, constraints):
         raise MemoryError
     if len(program.ops) == 5:
         HELD.append(None)
-    return SHELF.plan(program, constraints)
+    return LIGHT.plan(program, constraints)
 
 
 def writes_files(program, constraints):
     """Sound; every call leaves a file where it is run."""
     ASKED[0] += 1
     Path(f"plan{ASKED[0]}.txt").write_text("planned", encoding="utf-8")
-    return SHELF.plan(program, constraints)
+    return LIGHT.plan(program, constraints)
 
 
 def bursts(program, constraints):

@@ -156,7 +156,7 @@ def test_a_lost_view_is_found_and_made_small(tmp_path):
 
 @pytest.mark.parametrize("source", ["hypothesis", "bulk"])
 def test_the_same_seed_finds_the_same(source):
-    one, other = (campaign(asked("overlaps", source=source, examples=25)) for _ in range(2))
+    one, other = (campaign(asked("overlaps", source=source, examples=6)) for _ in range(2))
 
     assert found(one) == found(other)
     assert one.tally.features == other.tally.features
@@ -165,8 +165,8 @@ def test_the_same_seed_finds_the_same(source):
 
 @pytest.mark.slow
 def test_several_processes_find_what_one_does(tmp_path, chunks_of):
-    chunks_of(5)
-    what = asked("overlaps", examples=20)
+    chunks_of(3)
+    what = asked("overlaps", examples=9)
     one, other = campaign(what), campaign(what, jobs=2, corpus=tmp_path)
 
     assert found(one) == found(other)
@@ -181,8 +181,8 @@ import sys
 from allocsim.fuzzing import CampaignSpec, Target, campaign
 from allocsim.fuzzing.sources import SOURCES
 
-SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=10, first=())
-what = CampaignSpec(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=30, seed=7, reduce_seconds=0.0)
+SOURCES["hypothesis"] = replace(SOURCES["hypothesis"], size=4, first=())
+what = CampaignSpec(target=Target(name="bad_planners:overlaps"), source="hypothesis", examples=12, seed=7, reduce_seconds=0.0)
 
 
 def advance(count):
@@ -197,7 +197,7 @@ campaign(what, corpus=Path(sys.argv[1]), advance=advance)
 
 @pytest.mark.slow
 def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
-    chunks_of(10)
+    chunks_of(4)
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     environment = {**os.environ, "PYTHONPATH": path}
     with subprocess.Popen(
@@ -209,7 +209,7 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
         text=True,
     ) as process:
         assert process.stdout.readline() == "0\n"
-        assert process.stdout.readline() == "10\n"  # one chunk of three is done
+        assert process.stdout.readline() == "4\n"  # one chunk of three is done
         process.send_signal(signal.SIGKILL)
     with (tmp_path / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"chunk": 1, "progr')  # as if it had been killed in the middle of a line
@@ -217,15 +217,15 @@ def test_a_campaign_that_is_killed_goes_on_from_its_corpus(tmp_path, chunks_of):
     assert before
 
     told = []
-    what = asked("overlaps")
+    what = asked("overlaps", examples=12)
     resumed = campaign(what, corpus=tmp_path, advance=told.append)
     at_once = campaign(what)
 
-    assert told == [10, 10, 10]
+    assert told == [4, 4, 4]
     assert found(resumed) == found(at_once)
     assert before <= {finding.key for finding in resumed.findings}
     assert resumed.tally.features == at_once.tally.features
-    assert resumed.tally.programs == 30
+    assert resumed.tally.programs == 12
 
 
 def test_a_target_that_ends_its_process_well_is_found():
@@ -322,8 +322,8 @@ def kill_one():
 
 @pytest.mark.slow
 def test_chunks_of_a_process_that_is_killed_are_gone_through_again(chunks_of):
-    chunks_of(4)
-    what = asked("overlaps", examples=20)
+    chunks_of(3)
+    what = asked("overlaps", examples=12)
     kills = []
 
     def once(programs):
@@ -334,7 +334,7 @@ def test_chunks_of_a_process_that_is_killed_are_gone_through_again(chunks_of):
 
     assert any(kills)
     assert there.complete
-    assert there.tally.programs == here.tally.programs == 20
+    assert there.tally.programs == here.tally.programs == 12
     assert there.tally.features == here.tally.features
     assert found(there) == found(here)
 
@@ -435,7 +435,7 @@ def test_the_first_chunks_are_small_and_all_of_them_are_what_was_asked_for():
         assert made[0].count <= 512
 
 
-@pytest.mark.parametrize(("source", "options"), [("exhaustive", {"ops": 3}), ("bulk", {})])
+@pytest.mark.parametrize(("source", "options"), [("exhaustive", {"ops": 2}), ("bulk", {})])
 def test_a_proof_rests_on_the_plain_checks_alone(monkeypatch, source, options):
     """Every program of a scope is judged without filters; drawn ones may be judged with them."""
     judged_plainly = []
@@ -446,7 +446,7 @@ def test_a_proof_rests_on_the_plain_checks_alone(monkeypatch, source, options):
 
     monkeypatch.setattr(batch, "defects", spy)
     what = CampaignSpec(
-        target=Target(name="allocsim.fuzzing.mutants:freed_one_step_early"),
+        target=Target(name="bad_planners:overlaps"),
         source=source,
         seed=0,
         examples=None,
@@ -455,6 +455,6 @@ def test_a_proof_rests_on_the_plain_checks_alone(monkeypatch, source, options):
     )
     findings = []
     with Explorer(what) as explorer:
-        explorer.explore(next(iter(chunks(source, seed=0, options=options, total=300))), findings.append)
+        explorer.explore(next(iter(chunks(source, seed=0, options=options, total=100))), findings.append)
     assert set(judged_plainly) == {source == "exhaustive"}
     assert "sound" in {finding.breaks for finding in findings}
