@@ -14,7 +14,7 @@ from oracle import judge
 from allocsim.judge.violations import KINDS
 from allocsim.model import Document
 
-EXAMPLES = 200
+EXAMPLES = 120
 
 
 def drawn(strategy, examples=EXAMPLES):

@@ -54,7 +54,7 @@ def switching():
 @pytest.mark.parametrize("allocator", ["ggml", "greedy_by_size", "reference"])
 def test_eight_threads_leave_the_bits_of_one(switching, allocator):
     """Thousands of small passes over few structures: each thread meets programs that others made."""
-    count = 3_000 if allocator == "ggml" else 600
+    count = 1_500 if allocator == "ggml" else 600
     expected = [
         gradients(number, allocator) for number in range(600)
     ]  # data are drawn anew for each pass, from 600 seeds

@@ -225,7 +225,7 @@ def triples(program):
 
 
 @pytest.mark.parametrize("few", [covering.FEW, 1], ids=["greedy rows alone", "drawn rows first"])
-@settings(max_examples=40)  # each looks at all paths there are
+@settings(max_examples=20)  # each looks at all paths there are
 @given(routines())
 def test_every_three_ops_that_can_run_together_do_and_without_a_rewrite_where_that_can_be(few, made):
     everything = every_path(made)
@@ -274,7 +274,7 @@ def test_choices_side_by_side_take_few_programs(count):
     assert 8 <= len(paths(routine(*sides))) <= rows
 
 
-@pytest.mark.parametrize(("count", "alternatives"), [(120, "ab"), (40, "abc")])
+@pytest.mark.parametrize(("count", "alternatives"), [(60, "ab"), (24, "abc")])
 def test_many_choices_side_by_side_are_covered_in_every_three(count, alternatives):
     sides = [
         PathChoice(f"c{n}", {side: PathRegion((PathOp(f"{side}{n}"),)) for side in alternatives}) for n in range(count)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from few import few_of
 
 import reports
 from allocsim.errors import ModelError, OutputError, UnknownNameError
@@ -28,9 +29,15 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("kind", FIGURES)
 @pytest.mark.parametrize(
-    ("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".SVG", b"<?xml"), (".pdf", b"%PDF")]
+    ("kind", "suffix", "magic"),
+    [
+        *((kind, ".pdf", b"%PDF") for kind in FIGURES),  # PNG and SVG of every kind are drawn in `test_figures.py`
+        *(
+            (next(iter(FIGURES)), suffix, magic)
+            for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".SVG", b"<?xml"))
+        ),
+    ],
 )
 def test_the_suffix_decides_the_format(legal: Document, tmp_path: Path, kind: str, suffix: str, magic: bytes) -> None:
     plot(legal, kind, tmp_path / f"x{suffix}")
@@ -157,7 +164,7 @@ def test_a_folder_without_permission_is_an_output_error(record: dict, tmp_path: 
         write_report(record, None, tmp_path / "out")
 
 
-@pytest.mark.parametrize("breaks_at", range(1, 11))
+@pytest.mark.parametrize("breaks_at", few_of((1, 5, 10, 2, 3, 4, 6, 7, 8, 9), 3))
 def test_a_failure_at_any_picture_leaves_the_old_report_whole(
     record: dict, legal: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks_at: int
 ) -> None:
