@@ -387,7 +387,7 @@ def test_both_executors_leave_the_same_bits_under_any_plan(steps, seed, dtype):
 
 
 @given(steps=with_stored, seed=st.integers(0, 99))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_the_sanitizer_leaves_sound_plans_and_honest_kernels_alone(steps, seed):
     """Under every allocator, run twice in guarded memory, results are bit for bit those of a plain run, and nobody is accused."""
     graph, loss = build(steps, "f32")

@@ -174,7 +174,7 @@ def test_what_the_plain_driver_convicts_the_quick_one_suspects(name):
     make, promise = WRONG[name]
     judge = Judge(make=make, deterministic=promise == "deterministic", waste=3.0 if promise == "waste" else None)
     abilities, found = judge.abilities(), set()
-    for index in range(240):
+    for index in range(160):
         sequence, again = drawn(12, index, abilities), index % AGAIN == 0
         broken = judge.judge(sequence, again=again) if taken(sequence) else None
         if broken is not None:

@@ -150,7 +150,7 @@ def test_stepwise_execution_is_a_run(chain):
 
 def test_a_run_takes_no_memory():
     """Between the host's copies, a run allocates less than the smallest tensor of the model."""
-    config = LlamaConfig(layers=2, seq=16)
+    config = LlamaConfig(layers=2, seq=16, vocab=1024)
     lowered = lower(training_graph(config).graph)
     runtime = Runtime(lowered, find("reference").plan(lowered.program), parameters=init_parameters(config, seed=0))
     data = batch(config, seed=0)
