@@ -107,7 +107,7 @@ def test_wrong_beliefs_without_end_hide_nothing_that_is_wrong_with_the_plan(many
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_command_has_a_verdict_for_each(name, tmp_path, capsys):
-    made = CASES[name].build(16)
+    made = CASES[name].build(8)
     path = tmp_path / "hurtful.json"
     write(made, path)
 
