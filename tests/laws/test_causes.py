@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import pytest
 from culprits import PLANTS, culprits, ground, unsafe_kernel
 from cures import faults_of_cures
-from few import few_of
+from few import ENOUGH, few_of
 from hypothesis import given
 from retelling import merged_of
 from strategies import documents
@@ -95,6 +95,7 @@ def test_a_gap_that_the_placement_fills_spoils_reads():
 
 
 @given(documents())
+@ENOUGH
 def test_every_cure_is_clean_of_its_causes_and_free_of_new_ones(drawn):
     assert faults_of_cures(drawn)[0] == []
 

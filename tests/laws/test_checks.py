@@ -14,7 +14,8 @@ import pytest
 import strategies
 from agreement_plain import whole
 from facts import accesses, live_steps, persistent
-from hypothesis import given, settings
+from few import ENOUGH
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import judge, place
 
@@ -50,7 +51,7 @@ def records(report: Report) -> Counter[tuple[Any, ...]]:
 # --- the twin -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=3 * settings().max_examples)
+@ENOUGH
 @given(DOCUMENTS)
 def test_checks_and_their_twin_agree(document):
     """The same records, field by field, in order of (run, step, kind), and the same sizes."""
@@ -63,6 +64,7 @@ def test_checks_and_their_twin_agree(document):
 
 
 @given(DOCUMENTS)
+@ENOUGH
 def test_compiled_screens_change_no_word(document):
     """With and without them: the same report, messages included, of sound documents and of faulty ones."""
     plain = whole(check(document, plain=True))
@@ -76,6 +78,7 @@ def test_compiled_screens_change_no_word(document):
 
 
 @given(DOCUMENTS, st.integers(0, 12))
+@ENOUGH
 def test_a_limit_shortens_the_list_and_not_the_count(document, limit):
     everything, shortened = check(document), check(document, limit=limit)
     assert shortened.violations == everything.violations[:limit]
@@ -89,6 +92,7 @@ def test_a_limit_shortens_the_list_and_not_the_count(document, limit):
 
 
 @given(strategies.documents(sound=True) | strategies.instances(sound=True))
+@ENOUGH
 def test_sound_documents_are_clean(document):
     report = check(document)
     assert not report.violations
@@ -96,6 +100,7 @@ def test_sound_documents_are_clean(document):
 
 
 @given(strategies.programs())
+@ENOUGH
 def test_plans_without_reuse_of_programs_without_defects_are_clean(program):
     made = strategies.spread(program)
     assert not check(Document.of(made)).violations
@@ -103,6 +108,7 @@ def test_plans_without_reuse_of_programs_without_defects_are_clean(program):
 
 
 @given(strategies.programs(defects=True))
+@ENOUGH
 def test_without_reuse_nothing_is_stale(program):
     """What is wrong under every plan is the program's own: never a stale read, never an overlap."""
     assert not check(Document.of(strategies.spread(program))).of_kind("StaleRead", "Overlap")
@@ -167,6 +173,7 @@ def identity(program: Program) -> Sequence[int]:
 
 
 @given(DOCUMENTS)
+@ENOUGH
 def test_names_mean_nothing(document):
     def renamed(program: Program) -> Program:
         return replace(
@@ -201,6 +208,7 @@ def shuffled(count: int, choices: Sequence[int], fixed: Iterable[int] = ()) -> l
     st.lists(st.integers(0, 30), min_size=1, max_size=8),
     st.lists(st.integers(0, 30), min_size=1, max_size=8),
 )
+@ENOUGH
 def test_indices_are_but_names(document, buffer_choices, value_choices):
     """Persistent buffers keep their order, since their content is laid in it."""
     lasting = {b for p in document.programs for b in range(len(p.buffers)) if persistent(p, b)}
@@ -298,6 +306,7 @@ def addresses(document: Document, v: Violation) -> tuple[tuple[int, int], ...]:
 
 
 @given(strategies.programs())
+@ENOUGH
 def test_a_buffer_laid_over_another_while_both_live_is_found(program):
     live, done, apart = live_steps(program), accesses(program), strategies.spread(program)
     allowed = set(strategies.pairs_of(program))
@@ -314,6 +323,7 @@ def test_a_buffer_laid_over_another_while_both_live_is_found(program):
 
 
 @given(strategies.programs())
+@ENOUGH
 def test_a_lifetime_without_its_last_access_is_too_short(program):
     done, right = accesses(program), strategies.truth(program)
     for buffer in done:
@@ -327,6 +337,7 @@ def test_a_lifetime_without_its_last_access_is_too_short(program):
 
 
 @given(strategies.programs())
+@ENOUGH
 def test_an_offset_off_by_one_is_misaligned(program):
     apart = strategies.spread(program)
     for buffer in range(min(len(program.buffers), 8)):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from facts import apart, bytes_of, planned
-from hypothesis import given, settings
+from few import ENOUGH
+from hypothesis import given
 from hypothesis import strategies as st
 from oracle import judge_races
 from orders import is_legal, legal_orders, observe
@@ -107,20 +108,20 @@ def expected(document: Document) -> list[Violation]:
     return [record for number, run in enumerate(document.runs) for record in judge_races(document, number, run)]
 
 
-@settings(max_examples=150)
+@ENOUGH
 @given(documents(most=8))
 def test_races_are_exactly_the_unordered_pairs_of_accesses(document):
     assert found(document) == expected(document)
 
 
 @pytest.mark.slow
-@settings(max_examples=75)
+@ENOUGH
 @given(documents(most=24))
 def test_races_of_longer_programs_are_exactly_the_unordered_pairs_of_accesses(document):
     assert found(document) == expected(document)
 
 
-@settings(max_examples=50)
+@ENOUGH
 @given(documents(most=8))
 def test_every_schedule_is_a_legal_order_that_exchanges_the_two_ops(document):
     for record in check(document).of_kind("Race"):
@@ -131,7 +132,7 @@ def test_every_schedule_is_a_legal_order_that_exchanges_the_two_ops(document):
         assert record.schedule[-2:] == (record.op, record.other_op)
 
 
-@settings(max_examples=75)
+@ENOUGH
 @given(st.data())
 def test_a_race_means_that_two_legal_orders_differ(data):
     """A program under a plan has a race exactly if two legal orders differ in what a read finds or in what the same ops leave behind."""
@@ -141,7 +142,7 @@ def test_a_race_means_that_two_legal_orders_differ(data):
     assert bool(found(document)) == (not (seen.reads_agree and seen.memory_agrees))
 
 
-@settings(max_examples=50)
+@ENOUGH
 @given(st.data())
 def test_what_reads_race_with_shows_in_what_they_find(data):
     """Of a race in which one side reads, that read finds different tags in two legal orders; a race of two writes may go unseen."""
@@ -156,7 +157,7 @@ def test_what_reads_race_with_shows_in_what_they_find(data):
             assert any(len(seen.reads.get((readers[hazard], place), ())) > 1 for place in places)
 
 
-@settings(max_examples=50)
+@ENOUGH
 @given(st.data())
 def test_a_race_exists_apart_exactly_if_two_legal_orders_differ_with_every_buffer_apart(data):
     program = data.draw(programs(most=5, streams=3))
@@ -165,7 +166,7 @@ def test_a_race_exists_apart_exactly_if_two_legal_orders_differ_with_every_buffe
     assert any(record.in_apart for record in found(document)) == (not (seen.reads_agree and seen.memory_agrees))
 
 
-@settings(max_examples=50)
+@ENOUGH
 @given(documents(most=8))
 def test_compiled_or_not_the_records_are_the_same(document):
     plain = check(document)
@@ -174,7 +175,7 @@ def test_compiled_or_not_the_records_are_the_same(document):
         assert check(document) == plain
 
 
-@settings(max_examples=50)
+@ENOUGH
 @given(documents(most=12), st.integers(1, 6), st.integers(1, 6))
 def test_small_batches_find_the_same(document, rows, pairs):
     """Bounds on memory cut the work into pieces, never the answer."""
@@ -185,7 +186,7 @@ def test_small_batches_find_the_same(document, rows, pairs):
         assert check(document) == plain
 
 
-@settings(max_examples=30)
+@ENOUGH
 @given(documents(most=8), st.integers(0, 3))
 def test_the_first_races_are_listed_and_all_are_counted(document, limit):
     everything = found(document)
@@ -195,7 +196,7 @@ def test_the_first_races_are_listed_and_all_are_counted(document, limit):
     assert [facts(record) for record in report.of_kind("Race")] == everything[: len(report.of_kind("Race"))]
 
 
-@settings(max_examples=30)
+@ENOUGH
 @given(documents(most=10), st.integers(1, 4))
 def test_a_count_that_is_cut_is_a_lower_bound_and_says_so(document, room):
     """Where there are too many, all races of the first ops are listed, some of the last one, and nothing that is no race."""
@@ -210,7 +211,7 @@ def test_a_count_that_is_cut_is_a_lower_bound_and_says_so(document, room):
     assert report.truncated or listed == everything
 
 
-@settings(max_examples=30)
+@ENOUGH
 @given(programs(most=8, streams=1))
 def test_one_stream_has_no_race(program):
     assert not verify_program(program, dict.fromkeys(range(len(program.buffers)), 0)).of_kind("Race")

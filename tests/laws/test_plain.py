@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 import strategies
 from agreement_plain import agree, compare
-from few import few_of
+from few import ENOUGH, few_of
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle2.generate import generate
@@ -39,6 +39,7 @@ def test_the_judges_agree_where_a_change_of_one_place_of_the_plain_one_shows():
 
 
 @given(DOCUMENTS)
+@ENOUGH
 def test_the_judges_agree_on_documents_of_version_1_and_their_plans(document):
     assert compare(json.loads(native.dumps(document))) == []
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from few import ENOUGH
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_programs import listed
@@ -53,7 +54,7 @@ def broken(plan: Plan) -> dict[str, int]:
     return {kind: counts[kind] for kind in PROMISE_KINDS if counts.get(kind)}
 
 
-@settings(max_examples=3 * settings().max_examples)
+@ENOUGH
 @given(obedient())
 def test_the_shelf_keeps_its_promises(plan):
     assert broken(plan) == {}

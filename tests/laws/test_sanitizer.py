@@ -6,7 +6,8 @@ Kernels here are honest strangers: they write bytes that depend on nothing but t
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from few import ENOUGH
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import documents
 
@@ -56,6 +57,7 @@ def perform(arena, skips, misdeed=None):
 
 
 @given(documents(sound=True), st.integers(0, 1))
+@ENOUGH
 def test_a_sound_plan_and_honest_kernels_are_never_accused(document, choice):
     plan, skips = one_plan(document, choice)
     arena = perform(laid_out(plan), [*skips, *skips])
@@ -63,6 +65,7 @@ def test_a_sound_plan_and_honest_kernels_are_never_accused(document, choice):
 
 
 @given(documents(), st.integers(0, 1))
+@ENOUGH
 def test_it_finds_exactly_the_wrong_reads_that_the_judge_finds(document, choice):
     plan, skips = one_plan(document, choice)
     arena = perform(laid_out(plan), skips)
@@ -82,7 +85,7 @@ def test_it_finds_exactly_the_wrong_reads_that_the_judge_finds(document, choice)
 
 
 @given(documents(), st.integers(0, 1))
-@settings(max_examples=20)
+@ENOUGH
 def test_both_executors_say_the_same(document, choice):
     plan, skips = one_plan(document, choice)
     plain, compiled = (perform(laid_out(plan, compiled=c), [*skips, *skips]) for c in (False, True))
@@ -91,6 +94,7 @@ def test_both_executors_say_the_same(document, choice):
 
 
 @given(documents(sound=True), st.data())
+@ENOUGH
 def test_every_byte_changed_outside_the_results_is_seen(document, data):
     """Whatever byte of the pool a kernel changes that is not in its results, P says so, at the latest in the run after names the op."""
     plan, _ = one_plan(document, 0)
@@ -118,7 +122,7 @@ def test_every_byte_changed_outside_the_results_is_seen(document, data):
 
 
 @given(documents(sound=True), st.integers(0, 255))
-@settings(max_examples=20)
+@ENOUGH
 def test_verifying_after_every_op_names_the_op_in_the_first_run(document, place):
     plan, _ = one_plan(document, 0)
     steps = [op.step for op in plan.program.ops if op.kind not in (VIEW, "host.write", "host.read") and op.results]
@@ -136,7 +140,7 @@ def test_verifying_after_every_op_names_the_op_in_the_first_run(document, place)
 
 @pytest.mark.slow
 @given(documents(sound=True), st.integers(0, 1))
-@settings(max_examples=100)  # `benchmarks/misdeeds.py` has thousands
+@ENOUGH  # `benchmarks/misdeeds.py` has thousands
 def test_a_sound_plan_is_never_accused_in_many_programs(document, choice):
     plan, skips = one_plan(document, choice)
     arena = perform(laid_out(plan), [*skips, *skips, *skips])

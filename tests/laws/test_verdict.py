@@ -7,7 +7,7 @@ import sys
 import pytest
 from columns import difference
 from evidences import lost
-from few import few_of
+from few import ENOUGH, few_of
 from hypothesis import given
 from hypothesis import strategies as st
 from renumbering import shuffled
@@ -44,6 +44,7 @@ def test_more_evidence_never_finds_less_of_a_scenario(result):
 
 
 @given(documents(), st.integers(0, 99))
+@ENOUGH
 def test_a_verdict_has_a_fault_exactly_where_the_checks_find_a_violation_and_names_and_numbers_do_not_matter(
     drawn, seed
 ):
@@ -56,6 +57,7 @@ def test_a_verdict_has_a_fault_exactly_where_the_checks_find_a_violation_and_nam
 
 
 @given(documents(), st.integers(0, 99), st.data())
+@ENOUGH
 def test_nor_do_they_beside_measured_evidence(drawn, seed, data):
     places = [
         (r, op.step) for r, it in enumerate(drawn.runs) for op in it.program.ops if op.results and op.kind != "view"
@@ -77,6 +79,7 @@ def test_nor_do_they_beside_measured_evidence(drawn, seed, data):
 
 
 @given(documents(sound=True))
+@ENOUGH
 def test_sound_documents_have_a_sound_verdict(drawn):
     verdict = judge(Evidence(document=drawn, audit=(), origins=(), diverges=False))
     assert verdict.sound, verdict.text
@@ -111,6 +114,7 @@ def test_saved_evidence_gives_the_same_verdict_in_a_fresh_process(name, tmp_path
 
 
 @given(documents())
+@ENOUGH
 def test_a_saved_document_is_the_same_evidence(tmp_path_factory, drawn):
     """A verdict sees evidence alone, and what comes back is equal in each column: to judge both would ask nothing more."""
     folder = tmp_path_factory.mktemp("evidence")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import networkx as nx
 import numpy as np
 from columns import difference
+from few import ENOUGH
 from hypothesis import given
 from hypothesis import strategies as st
 from newer import documents, programs
@@ -60,6 +61,7 @@ KEYS = (
 
 
 @given(documents())
+@ENOUGH
 def test_what_is_written_comes_back_equal_and_is_written_alike(made: Document) -> None:
     data = document.dumps(made)
     again = document.loads(data)
@@ -68,11 +70,13 @@ def test_what_is_written_comes_back_equal_and_is_written_alike(made: Document) -
 
 
 @given(older_documents())
+@ENOUGH
 def test_a_document_without_anything_new_says_version_1(made: Document) -> None:
     assert json.loads(document.dumps(made))["version"] == 1
 
 
 @given(documents())
+@ENOUGH
 def test_a_document_says_2_exactly_where_a_reader_of_version_1_would_refuse_it(made: Document) -> None:
     """A key or a dtype is refused; a `same` is not, but means something else there."""
     tree = json.loads(document.dumps(made))
@@ -85,6 +89,7 @@ def test_a_document_says_2_exactly_where_a_reader_of_version_1_would_refuse_it(m
 
 
 @given(documents(), st.data())
+@ENOUGH
 def test_a_document_with_parts_replaced_is_read_or_refused_in_one_line(made: Document, data: st.DataObject) -> None:
     tree = json.loads(document.dumps(made))
     tree["version"] = 2
@@ -117,6 +122,7 @@ def walk(node: object) -> list:
 
 
 @given(programs())
+@ENOUGH
 def test_a_program_comes_back_from_graphml(made: Program) -> None:
     file = io.BytesIO()
     nx.write_graphml(to_networkx(made), file)
@@ -125,6 +131,7 @@ def test_a_program_comes_back_from_graphml(made: Program) -> None:
 
 
 @given(programs(), st.data())
+@ENOUGH
 def test_a_graph_with_attributes_replaced_is_read_or_refused_in_one_line(made: Program, data: st.DataObject) -> None:
     graph = to_networkx(made)
     places = [
@@ -140,6 +147,7 @@ def test_a_graph_with_attributes_replaced_is_read_or_refused_in_one_line(made: P
 
 
 @given(st.lists(programs(), min_size=2, max_size=2))
+@ENOUGH
 def test_programs_joined_and_taken_apart_again_are_the_same(made: list[Program]) -> None:
     batch = join(made)
     for index, program in enumerate(made):
@@ -147,6 +155,7 @@ def test_programs_joined_and_taken_apart_again_are_the_same(made: list[Program])
 
 
 @given(documents(), st.data())
+@ENOUGH
 def test_a_pair_of_a_document_cut_keeps_what_it_promises(made: Document, data: st.DataObject) -> None:
     """A pair stays with its strength where operand and result both stay, and both sides of a `same` go together."""
     kept = [np.array([data.draw(st.booleans()) for _ in range(len(p.ops))], dtype=np.bool_) for p in made.programs]
