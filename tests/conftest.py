@@ -96,11 +96,13 @@ def _recorders_are_compiled_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _weights_of_scenarios_are_drawn_once():
-    """Runs of scenarios with few layers share their weights, 28 million numbers in the table of tokens alone; who writes into them fails."""
-    from repro import lora_setup  # noqa: PLC0415 - as above
+def _scenarios_have_few_tokens_and_draw_their_weights_once():
+    """Runs of scenarios have a table of 1,024 tokens where nothing else is said: of 49,152 it is 28 million numbers, which each of a scenario's
+    runs copies. Those of few layers share their weights; who writes into them fails.
+    """
+    from repro import lora_setup, options  # noqa: PLC0415 - as above
 
-    drawn = lora_setup._weights
+    drawn, defaults = lora_setup._weights, options.EngineOptions.__init__.__kwdefaults__
 
     @lru_cache(maxsize=3)
     def kept(config, training, seed):
@@ -117,6 +119,7 @@ def _weights_of_scenarios_are_drawn_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lora_setup, "_weights", shared)
+        patch.setitem(defaults, "base", replace(defaults["base"], vocab=1024))
         yield
 
 

@@ -11,6 +11,8 @@ import pytest
 from expected import agree
 from scenario_runs import ALL, small
 
+from engine.models.llama import SMOLLM2_135M
+
 FOLDER = Path(__file__).parent / "verdicts"
 
 
@@ -21,15 +23,15 @@ def readable(text):
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_verdict_reads_as_written_down(name):
-    result = small(name)
+    result = small(name, base=SMOLLM2_135M)
     agree(FOLDER / f"{name}.txt", readable(result.verdict.text).replace("; ", ";\n") + "\n")
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_verdict_has_the_json_written_down(name):
-    verdict = json.dumps(small(name).verdict.as_json(), indent=1)
+    verdict = json.dumps(small(name, base=SMOLLM2_135M).verdict.as_json(), indent=1)
     agree(FOLDER / f"{name}.json", readable(verdict) + "\n")
 
 
 def test_the_repaired_twin_reads_as_written_down():
-    agree(FOLDER / "fixed.txt", small("ggml-1501", fixed=True).verdict.text + "\n")
+    agree(FOLDER / "fixed.txt", small("ggml-1501", fixed=True, base=SMOLLM2_135M).verdict.text + "\n")

@@ -9,7 +9,7 @@ from repro import scenarios
 from repro.bisection import Smallest, bisect_scenario, frozen, kernel_test
 from repro.options import EngineOptions
 
-SMALL = EngineOptions(layers=2, seq=8, steps=2)
+SMALL = EngineOptions(layers=2, seq=4, steps=2)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError, ModelError, PlannerError
 from allocsim.judge.fast import check
 from allocsim.verdict import judge
+from engine.models.llama import SMOLLM2_135M
 from repro import scenarios
 from repro.options import EngineOptions
 from repro.run import MODES, run
@@ -176,7 +177,7 @@ numba's kernels for SSE2, and the seeds 0 to 12 with both for AVX2, that is 0.04
 @pytest.mark.parametrize(("layers", "seq", "steps"), [(2, 16, 12), pytest.param(4, 64, 20, marks=pytest.mark.campaign)])
 def test_training_shows_what_the_report_shows(layers, seq, steps):
     """The reference learns, the default of ggml-1501 stays where it is, the others end far above the reference."""
-    runs = {name: small(name, layers=layers, seq=seq, steps=steps).modes for name in THREE}
+    runs = {name: small(name, layers=layers, seq=seq, steps=steps, base=SMOLLM2_135M).modes for name in THREE}
     for name, modes in runs.items():
         reference, default = np.array(modes["reference"].loss), np.array(modes["default"].loss)
         wrong = 2 if name == "ggml-1501-seed" else 1
