@@ -94,8 +94,8 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
 
 
 def _why(dossier: Dossier, mend: Change, row: NamingRow) -> str:
-    """Return why a late read went wrong: which end of a lifetime is wrong, if the row says no more than
-    that one is, else the row's evidence.
+    """Return why a late read went wrong: the wrong end of a lifetime, where the row says no more
+    than that a lifetime is wrong; else the row's evidence.
     """
     if mend.kind != "lifetime" or row.class_ not in {"C01", "C06"}:
         return row.evidence

@@ -80,7 +80,7 @@ def test_a_compressed_file_is_read_as_what_is_in_it(faulty, tmp_path):
     [
         (gzip.compress(b"{}" * 1000)[:30], "cannot be read: it ends before the end of what gzip compressed"),
         (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"\xff" * 50, "cannot be read: Error -3"),
-        (gzip.compress(b'{"x": 1' + b" " * INFLATED, 1), f"cannot be read: more than {INFLATED >> 20} MiB"),
+        (gzip.compress(b'{"x": 1' + b" " * INFLATED, 1), f"cannot be read: it holds more than {INFLATED >> 20} MiB"),
         (gzip.compress(b"no document"), "starts with 'n'"),
     ],
     ids=["cut", "damaged", "a bomb", "text"],
