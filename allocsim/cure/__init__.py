@@ -52,7 +52,7 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan
 
 CURABLE: Final = (frozenset(MADE) | {"size", "slot", "state", "promise"}) - {"place", "apart"}
-"""Kinds of proposed change that a cure can make; others need a new program, kernel or planner."""
+"""Kinds of proposed change that a cure can make; a cause of any other kind gets no cure."""
 
 BY_SLOT: Final = frozenset({"slot", "stale", "address", "state"})
 """Kinds of change that planning with mended beliefs cannot make."""

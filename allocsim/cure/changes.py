@@ -36,7 +36,7 @@ PROPOSED: Final[dict[str, tuple[str, str]]] = {
     kind: (wrong, mend)
     for kind, wrong, mend in cells("""
 lifetime  | the planned lifetime of a buffer leaves out an access                          | {life}
-pair      | two buffers are believed to be free to share bytes in place, and are not       | do not let {other} take the place of {name}
+pair      | two buffers are believed to be free to share bytes in place, and are not       | do not let {other} take the bytes of {name}
 pin       | nobody told the planner that the host reads a buffer                           | tell the planner that the host reads {name}
 size      | the planner believes a buffer to be smaller than it is                         | believe all {nbytes} bytes of {name}
 slot      | a slot does not fit its buffer, or lies where it may not                       | place {name} where the beliefs allow it and it fits
@@ -178,7 +178,7 @@ def _place(change: Change, program: Program) -> str:
 
 
 def _upload(change: Change, document: Document) -> str:
-    """Return in words when to upload; if another run frees this memory, to keep it instead."""
+    """Return in words when to upload, or that memory which another run frees must be kept."""
     assert change.op is not None
     program, takers = program_of(change, document), set(_takers(change, document))
     names = ", ".join(program.values.names[value] for value in program.ops[change.op].results)
@@ -217,7 +217,7 @@ def _address(change: Change, program: Program) -> str:
 
 _WORDS: Final[dict[str, Callable[[Change, Program], str]]] = {
     "lifetime": _lifetime,
-    "pair": lambda c, p: f"forbid {p.buffers.names[c.other or 0]} to take the place of {_name(c, p)}",
+    "pair": lambda c, p: f"forbid {p.buffers.names[c.other or 0]} to take the bytes of {_name(c, p)}",
     "pin": lambda c, p: f"pin {_name(c, p)}",
     "apart": lambda c, _: f"give every buffer of plan {c.plan} bytes of its own",
     "place": _place,

@@ -274,7 +274,7 @@ def _bad_share(r: _Record) -> str:
         recipient=_segments(r, r.more.other_live),
         op="" if r.more.at is None else r.op(r.more.at),
     )
-    return f"{r.buffer(r.v.other_buffer)} is believed to be free to take the place of {r.buffer()}, and must not: {why}"
+    return f"{r.buffer(r.v.other_buffer)} is believed to be free to take the bytes of {r.buffer()}, and must not: {why}"
 
 
 # promises -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "WrongArena": ("violation", "a slot is in another arena than its buffer"),
     "Unplaced": ("violation", "a buffer that is used has no slot"),
     "PinIgnored": ("violation", "a slot takes the bytes of a buffer that the plan was told to pin"),
-    "OwnIgnored": ("violation", "a buffer that was told to have memory of its own lies in an arena"),
+    "OwnIgnored": ("violation", "a buffer that must have memory of its own has a slot in an arena"),
     "OwnUntold": ("violation", "a buffer is answered with memory of its own, and was not told so"),
     "FixedIgnored": ("violation", "a slot is not where the plan was told to have it"),
     "LifetimeIgnored": ("violation", "two buffers lie over each other while both are believed to live"),

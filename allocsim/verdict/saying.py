@@ -205,9 +205,9 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
         return f"the planner believes that {free}, but a later run needs it"
     if mend.kind == "pair":
         if v.kind == "UnsafeInPlace":
-            return f"the planner believes that op {v.op} is safe in place, but its kernel does not declare that pair"
+            return f"the planner believes that op {v.op} is safe in place, but its kernel does not promise that"
         taken = names[mend.buffer or 0]
-        return f"the planner believes that another buffer may take the place of {taken}, which is not permitted"
+        return f"the planner believes that another buffer may take the bytes of {taken}, which is not permitted"
     said = _believed_life(v, problem, mend.buffer or 0) if mend.kind in {"lifetime", "pin"} else None
     return said or (sentence(DocumentFacts(dossier.document), v) if v.kind in BELIEF_KINDS else None)
 

@@ -9,7 +9,7 @@ SCENARIO = SmallScenario(
     story=(
         "The first block of a window is freed by the count of tokens with the drafts in it. The "
         "drafts are rejected, the window lies further back again, and attention reads a block "
-        "that the next tokens have taken. Cure: free it by the tokens that were accepted, after "
+        "that the next tokens have taken. Cure: free the block by the count of accepted tokens, after "
         "verify has ended. Rebuilt from the class of fault that the report names; the pool of the "
         "report itself is not run here."
     ),

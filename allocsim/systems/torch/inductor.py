@@ -408,7 +408,7 @@ class _Wrapper:
             self.lies.pop(tensor, None)
 
     def strength(self, name: str) -> str:
-        """Return the strength of the pair of a name and the value it lies over, "" for no pair."""
+        """Return the strength of the pair (old value, new value) of a name, "" for no pair."""
         new, old = self.layout[name], self.lies.get(name, self.layout[name])
         if new == old:
             return "exact"

@@ -44,7 +44,7 @@ NEVER: Final = frozenset((
 CUSTOM: Final = "kind=kCustom"
 Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
 """(called computations, whether the fusion is custom, number of operands) -> for each operand SAFE,
-UNSAFE or UNKNOWN. Kept because many fusions, and each turn of a loop, may call one computation.
+UNSAFE or UNKNOWN. A cache: many fusions, and each turn of a loop, may call one computation.
 """
 STEP: Final = 8
 """The price of one step through a fusion, in comparisons."""

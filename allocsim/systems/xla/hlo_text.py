@@ -201,7 +201,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
 
     def read(at: int, index: Index) -> int:
         if len(found) >= MAX_LEAVES or len(index) > 32:
-            raise ValueError("it has too many parts")
+            raise ValueError("it has too many parts, or is too deep")
         at = skip(at)
         if text[at : at + 1] != "(":
             array = _ARRAY.match(text, at)

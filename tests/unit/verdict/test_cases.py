@@ -89,7 +89,7 @@ def test_the_cure_is_made_of_what_it_should_and_is_borne_out(name):
 
 def test_one_pair_is_forbidden_and_no_other():
     cure = verdict_of("one-pair-of-eight").cure
-    assert cure.words == ("forbid y3 to take the place of b3",)
+    assert cure.words == ("forbid y3 to take the bytes of b3",)
     assert cure.nbytes == 64 * 1024
 
 

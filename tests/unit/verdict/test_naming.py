@@ -251,7 +251,7 @@ CASES = (
         fault="plan",
         victim="x",
         writer="f",
-        belief="the planner believes that op 1 is safe in place, but its kernel does not declare that pair",
+        belief="the planner believes that op 1 is safe in place, but its kernel does not promise that",
     ),
     Planted(
         row="the host reads the buffer, and the planner was not told",
@@ -297,7 +297,7 @@ CASES = (
         victim="a",
         writer="g",
         reader="k",
-        belief="the planner believes that another buffer may take the place of a, which is not permitted",
+        belief="the planner believes that another buffer may take the bytes of a, which is not permitted",
     ),
     Planted(
         row="the planned lifetime of a buffer leaves out an access",

@@ -73,7 +73,7 @@ def test_a_mend_names_a_buffer_that_is_there(buffer, name):
     dossier = Dossier(Evidence(document=Document.of(plan(MADE, ""))))
     assert mend_words(dossier, Change(kind="state", program=0, buffer=buffer)) == f"keep {name} from run to run"
     pair = Change(kind="pair", program=0, buffer=0, other=buffer)
-    assert mend_words(dossier, pair) == f"do not let {name} take the place of x"
+    assert mend_words(dossier, pair) == f"do not let {name} take the bytes of x"
 
 
 @pytest.mark.parametrize(("suspects", "right"), [((0, 5), True), ((2, 2), True), ((0, 6), False), ((3, 2), False)])

@@ -434,9 +434,9 @@ WRITES: Final = {"cpy": 1, "set_rows": 0, "soft_max_add_sinks": 0, "clamp": 0}
 
 
 def _case(g: Generator) -> None:
-    """One case of the audit's table: its operands from the graph where one fits, else leafs, now
-    and then in memory of their own, or copies of leafs. Now and then the first is read again later,
-    as what goes round a block is.
+    """One case of the audit's table. An operand is a fitting tensor of the graph, or a new leaf,
+    some in memory of their own, or a copy of a leaf. Now and then the first is read again later, as
+    what goes round a block is.
     """
     op = g.rng.choice(sorted(table_cases()))
     case = g.rng.choice(g.rng.choice(table_cases()[op]))
