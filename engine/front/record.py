@@ -23,7 +23,7 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Lock, local
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 
@@ -37,15 +37,29 @@ from engine.ops.shapes import FLOATS, STORED
 from engine.runtime.plan_memory import NUMPY_DTYPES
 
 if TYPE_CHECKING:
-    from engine.front.recording import Recording
     from engine.ops.rule import Sources
 
 DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 """numpy dtype -> the engine's name of it; the front has no others."""
 
 
-tracking: "Final[ContextVar[bool | Recording]]" = ContextVar("tracking", default=True)
-"""Whether what is computed now keeps its history, for gradients alone (True) or for a recording."""
+class Keeper(Protocol):
+    """Who keeps the history of what is computed, where it is not kept for gradients alone: a recording,
+    in a module that imports this one.
+    """
+
+    def kept(  # noqa: D102 - as there
+        self,
+        array: Array,
+        laid: "ArrayLayout",
+        shared: "StorageHistory | None",
+        recipe: "CallRecipe",
+        sources: "tuple[Node, ...]",
+    ) -> "Node": ...
+
+
+tracking: Final[ContextVar[bool | Keeper]] = ContextVar("tracking", default=True)
+"""Whether what is computed now keeps its history, for gradients alone (True) or by a keeper."""
 
 
 @dataclass(slots=True, eq=False)
@@ -308,11 +322,11 @@ _quiet: Final = _Quiet()
 
 
 def apply(
-    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: "bool | Recording" = True
+    kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None = None, *, track: bool | Keeper = True
 ) -> Node:
     """Compute an op now and return its node.
 
-    It keeps history only if `track` and a source needs a gradient, or as a recording has it.
+    It keeps history only if `track` and a source needs a gradient, or as a keeper has it.
 
     Raises EngineError if the rule of `kind` refuses the operands.
     """
@@ -356,7 +370,7 @@ def _moves(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None) 
     return True
 
 
-def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None, track: "bool | Recording") -> Node:
+def _widened(kind: str, sources: tuple[Node, ...], params: dict[str, Any] | None, track: bool | Keeper) -> Node:  # noqa: FBT001 - as of `apply`
     """Compute an op of narrow operands in f32, and round its result once to what they promote to.
 
     As PyTorch promotes: a narrow dtype beside f32 or f64 is that one, two narrow ones are f32.
@@ -438,7 +452,7 @@ def constant(array: Array) -> Node:
     return Node(array, ArrayLayout.of(array))
 
 
-def itself(node: Node, *, track: "bool | Recording | None" = None) -> Node:
+def itself(node: Node, *, track: bool | Keeper | None = None) -> Node:
     """Return a view of all of a node: another value of its bytes, with a gradient of its own."""
     follow = tracking.get() if track is None else track
     return apply("permute", (node,), {"axes": tuple(range(node.array.ndim))}, track=follow)
