@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -227,10 +227,10 @@ def grown(
         yield {**said, **({under: made} if under else made), **asked}
 
 
-def markdown(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
+def markdown(heads: Sequence[object], rows: Iterable[Iterable[object]]) -> list[str]:
     """Return a table as lines of Markdown."""
-    first, *others = (f"| {' | '.join(map(str, cells))} |" for cells in (tuple(heads), *rows))
-    return [first, f"|{'---|' * len(tuple(heads))}", *others]
+    first, *others = (f"| {' | '.join(map(str, cells))} |" for cells in (heads, *rows))
+    return [first, f"|{'---|' * len(heads)}", *others]
 
 
 # time and memory ----------------------------------------------------------------------------------
