@@ -44,8 +44,9 @@ def figures(number: float) -> str:
 
 
 def short(name: str, limit: int = 32) -> str:
-    """Return a name on one line, `limit` characters at most without its middle; `?`: no font shows
-    it.
+    """Return a name on one line and of at most `limit` characters.
+
+    The middle is left out; `?` stands for what no font shows.
     """
     clean = "".join(c if c.isprintable() and ord(c) < 0x2C00 else "?" for c in name)
     if len(clean) <= limit:

@@ -85,8 +85,9 @@ def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) ->
 
 
 def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
-    """Yield the audit's own cases of the program's kernels: what is unsafe at one size may not show
-    here.
+    """Yield the audit's own sizes and dtypes for the kernels of the program.
+
+    What is unsafe at one size may not show at another.
     """
     variants = workload.lowered.variants
     used = {kind: KERNELS[kind] for kind in variants}

@@ -102,7 +102,10 @@ def side_of(experiment: Experiment, name: str) -> Side:
 
 
 def plan_of(choice: Choice, lowered: Lowered) -> Plan:
-    """Return the plan a choice makes; PlannerError where there is no belief to deny pairs in."""
+    """Return the plan a choice makes of a program.
+
+    Raises PlannerError where the planner has no belief that pairs could be denied in.
+    """
     program, planner = lowered.program, choice.planner
     constraints = Constraints.of(program, pins=choice.pins)
     if choice.denied is None:

@@ -130,7 +130,10 @@ def on_streams(workload: Workload, streams: int, plan: Plan | None) -> Workload:
 
 
 def planner_of(scenario: Scenario, name: str) -> Planner:
-    """Return the planner of that name with the scenario's belief; PlannerError without one."""
+    """Return the planner of that name, with the scenario's belief.
+
+    Raises PlannerError where it has none that could be replaced.
+    """
     planner = find(name)
     if scenario.belief is None:
         return planner

@@ -145,7 +145,10 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
 
 
 def _with_program(workload: Workload, case: ReplayCase) -> Workload:
-    """Return the workload with a case's second program, on the first one's kernels."""
+    """Return the workload with the second program of a case.
+
+    It has the kernels of the first program, in the order of the case.
+    """
     lowered = workload.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order
     return replace(
@@ -163,7 +166,10 @@ def _with_program(workload: Workload, case: ReplayCase) -> Workload:
 
 
 def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]:
-    """Run cases of one workload and host against one reference; return D's answers."""
+    """Run cases that share a workload and their host's runs, compared with one reference.
+
+    Return what D finds for each.
+    """
     lowered, program, weights = workload.lowered, workload.program, workload.parameters
     reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
     sides = [Side(name=case.name, lowered=lowered, plan=case.slots, parameters=weights) for case in cases]

@@ -62,8 +62,9 @@ class EngineResult:
         return agree(self.verdict, self.expected)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `runs`; of joined scenarios `expected` is the first one's, `matches`
-        about all.
+        """Return the entry of `runs` in `repro run --json`.
+
+        Of joined scenarios, `expected` is the first one's, `matches` about all.
         """
         more: dict[str, Any] = {"differential": list(self.differential)} if self.differential else {}
         if self.memory is not None:
@@ -106,7 +107,10 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
 
 
 def summary(workload: Workload, trained: Trained, *, against: Trained, default: Trained) -> TrainingSummary:
-    """Sum a training run up, with the gradients of three steps: first, first that differs, last."""
+    """Sum a training run up, with the gradients of three steps against the reference.
+
+    These are the first, the first that differs, and the last.
+    """
     shown = sorted({1, default.first_difference or 1, len(trained.loss)})
     rows = [
         GradientRatio(step=step, layer=parameter.layer, tensor=parameter.name, ratio=ratio, cosine=cosine)

@@ -118,7 +118,10 @@ class SmallResult:
 
 
 def run(scenario: SmallScenario, *, fixed: bool = False) -> SmallResult:
-    """Show both documents to every detector; ModelError says which one cannot be built."""
+    """Show both documents of a scenario to every detector.
+
+    Raises ModelError where one cannot be built, and says which; the twin comes first.
+    """
     return SmallResult(
         scenario=scenario, twin=_judged(scenario, fixed=True), faulty=_judged(scenario, fixed=False), fixed=fixed
     )

@@ -87,7 +87,10 @@ def bind(workload: Workload, plan: Plan) -> Runtime:
 
 
 def session(workload: Workload, plan: Plan, steps: int) -> Document:
-    """Return the runs of a training by `plan`, or by the plan whose slots it has."""
+    """Return the runs of a training by `plan`, as a document.
+
+    Where its slots are those of a plan of another program, it is that plan that runs.
+    """
     made = plan if workload.planned_as is None else workload.planned_as
     return Document.of(
         *(

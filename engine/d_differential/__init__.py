@@ -206,7 +206,10 @@ def tap(runtime: Runtime, values: Iterable[int]) -> Tap:
 
 
 def compare(mine: Array, right: Array) -> tuple[float | None, float | None]:
-    """Return |mine| / |right| and their cosine; None where right is 0 or a number not finite."""
+    """Return |mine| / |right| and the cosine between them.
+
+    Returns None where the reference is zero or a number is not finite.
+    """
     a, b = np.asarray(mine, dtype=np.float64).ravel(), np.asarray(right, dtype=np.float64).ravel()
     length, length_right = float(np.linalg.norm(a)), float(np.linalg.norm(b))
     if not length_right or not np.isfinite(length) or not np.isfinite(length_right):

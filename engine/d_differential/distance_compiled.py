@@ -14,7 +14,10 @@ from allocsim.allocators.compiling import compiled
 
 @compiled()
 def distance(a: Any, b: Any) -> tuple[float, float, int, int]:
-    """Return the largest |a - b| and |b|; how many elements differ, and by no finite difference."""
+    """Return the largest |a - b| and |b|, and two counts.
+
+    The counts are of elements that differ, and of those among them without a finite difference.
+    """
     worst, scale, differing, infinite = 0.0, 0.0, 0, 0
     for i in range(a.size):
         x, y = np.float64(a[i]), np.float64(b[i])

@@ -33,7 +33,10 @@ TIMED_RUNS: Final = 5
 
 
 def execute(plan: Plan, *, seed: int = 0) -> str | None:
-    """Say what first differs from a run without reuse; EngineError for what cannot run."""
+    """Return the first operand or result that differs from a run without reuse, in words, or None.
+
+    Raises EngineError for what cannot be run.
+    """
     origin = parting(plan, seed=seed)
     if origin is None:
         return None
@@ -60,8 +63,9 @@ def parting(plan: Plan, *, skips: Sequence[Collection[int]] = ((),), seed: int =
 def _differing(
     given: Playable, plan: Plan, skips: Sequence[Collection[int]], *, before: tuple[int, int] | None = None
 ) -> Origin | None:
-    """Return the first difference of both sides, with `before` (run, step) that of that op's
-    operands.
+    """Return the first difference of both sides.
+
+    With the (run, step) `before`, it is the difference of the operands of that op.
     """
     ops = [op for op in plan.program.ops if op.kind != VIEW]
     with _bound(given, plan) as mine, _bound(given, apart(plan.program)) as right:

@@ -199,8 +199,9 @@ def _uploads(lowered: Lowered, inputs: Mapping[str, Array] | Uploads) -> Uploads
 
 
 def _run(machine: Runtime, order: Sequence[int], uploads: Uploads) -> Iterator[tuple[int, tuple[Array, ...]]]:
-    """Run the steps in this order; yield each, but views, with its operands as they are just before
-    it.
+    """Run the steps in this order, and yield each with its operands as they are just before it.
+
+    Views touch no bytes.
     """
     ops = machine.program.ops
     writes, views = (set(np.flatnonzero(ops.is_kind(kind)).tolist()) for kind in (HOST_WRITE, VIEW))

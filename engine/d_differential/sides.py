@@ -170,8 +170,9 @@ class ResultComparer:
 
 
 def shown(kept: Kept, scale: Scale) -> list[ComparedResult]:
-    """Compare the reference (equal to itself) or the truth (how far the reference is from it) for a
-    step.
+    """Return the comparison of the reference or of the truth for one step.
+
+    The reference equals itself; the truth shows how far the reference is from it.
     """
     found = []
     for step, values in compared(kept.machine.lowered).items():
@@ -237,7 +238,10 @@ def overwritten(machine: Runtime) -> list[int]:
 
 
 def remaining(machine: Runtime) -> Iterator[tuple[int, int]]:
-    """Yield (step, value) of what any plan leaves: what persists, and what the host reads."""
+    """Yield (step, value) of the results that are there after a run under any plan.
+
+    What persists, and what the host reads.
+    """
     program = machine.program
     ops = program.ops
     persistent, gone = program.buffers.persistent, set(overwritten(machine))

@@ -44,8 +44,8 @@ DTYPES: Final[Mapping[Any, str]] = {dtype: name for name, dtype in NUMPY_DTYPES.
 
 
 class Keeper(Protocol):
-    """Who keeps the history of what is computed, where it is not kept for gradients alone: a recording,
-    in a module that imports this one.
+    """Who keeps the history of what is computed, where it is not kept for gradients alone: a
+    recording, in a module that imports this one.
     """
 
     def kept(  # noqa: D102 - as there

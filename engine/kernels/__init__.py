@@ -194,7 +194,10 @@ new dict made from this one."""
 
 
 def register(kind: str, variants: Mapping[str, Kernel] | None) -> None:
-    """Add a kind's kernels, or take them away (None); the caller sees that the ops agree."""
+    """Add the kernels of a new kind, or with None take those of an added one away.
+
+    The caller sees to it that the table of ops has the same kinds (`engine.front.custom_ops`).
+    """
     if variants is None:
         _rows.pop(kind, None)
     else:

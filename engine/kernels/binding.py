@@ -90,8 +90,9 @@ def same_place(a: Array, b: Array) -> bool:
 
 
 def overlaps(result: Array, *operands: Array) -> bool:
-    """Return whether a result may lie over an operand, but not exactly: parts of such a call would
-    race.
+    """Return whether a result may share memory with an operand that is not exactly there.
+
+    Parts of such a call would race; done whole it has the same bits in every run.
     """
     return any(np.may_share_memory(result, x) and not same_place(result, x) for x in operands)
 

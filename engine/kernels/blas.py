@@ -40,7 +40,10 @@ class Product(NamedTuple):
 
 @lru_cache(maxsize=2)
 def gemm(dtype: np.dtype[Any]) -> Any:
-    """Return CBLAS's gemm for a dtype; None if numpy's library has none that computes a product."""
+    """Return CBLAS's gemm for a dtype as a ctypes function.
+
+    Returns None if numpy's library has none that computes a product.
+    """
     from threadpoolctl import threadpool_info  # noqa: PLC0415 - scans the loaded libraries
 
     paths = [row["filepath"] for row in threadpool_info() if row["user_api"] == "blas" and "numpy" in row["filepath"]]
@@ -58,7 +61,10 @@ def gemm(dtype: np.dtype[Any]) -> Any:
 
 
 def lead(matrix: Array) -> tuple[int, int] | None:
-    """Return (`PLAIN` or `TURNED`, elements a row); None if BLAS cannot take it as it is."""
+    """Return (`PLAIN` or `TURNED`, elements from one row to the next) of a matrix.
+
+    Returns None if BLAS cannot take it as it is.
+    """
     (rows, columns), (down, across), size = matrix.shape, matrix.strides, matrix.itemsize
     if (across == size or columns <= 1) and (rows <= 1 or (down >= columns * size and down % size == 0)):
         return PLAIN, max(down // size if rows > 1 else columns, columns, 1)

@@ -82,7 +82,10 @@ def summed(parts: Sequence[Array], out: Array) -> None:
 
 
 def receive(kind: str, params: Params, rank: int, given: Sequence[Array], out: Array) -> None:
-    """Write into out, apart from all else, what `rank` gets where rank s gave `given[s]`."""
+    """Write into out what `rank` gets where rank s gave `given[s]`; all C-contiguous.
+
+    Out shares no memory with what others gave.
+    """
     _RECEIVE[kind](params, rank, given, out)
 
 
@@ -146,8 +149,9 @@ _RECEIVE: Final[dict[str, Callable[[Params, int, Sequence[Array], Array], None]]
 
 
 def part_of(x: Array, rank: int, ranks: int) -> Array:
-    """Return part `rank` of `ranks` equal ones of a dense array, flat; the last may be shorter, or
-    empty.
+    """Return part `rank` of `ranks` equal ones of a C-contiguous array, flat.
+
+    The last parts are shorter, or empty, where they do not divide it.
     """
     length = -(-x.size // ranks)
     return x.reshape(-1)[rank * length : (rank + 1) * length]

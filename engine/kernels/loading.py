@@ -25,8 +25,9 @@ COUNTING: Final = b"NRT_"
 
 
 def load(dispatcher: Any, signature: tuple[Any, ...]) -> bool:
-    """Give a dispatcher its machine code from the cache; return whether it has it. OSError for no
-    cache.
+    """Give a dispatcher its machine code for a signature, from the cache.
+
+    Return whether it has it now. OSError where the cache cannot be read.
     """
     if signature in dispatcher.overloads:
         return True

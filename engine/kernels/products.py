@@ -27,7 +27,10 @@ from engine.kernels.threads import together
 
 
 def blas_ready(matrix: Array) -> bool:
-    """Whether BLAS takes the last two axes as they are: unit stride, whole elements, no overlap."""
+    """Whether BLAS takes the last two axes as they are.
+
+    One of unit stride, the other a whole number of elements, no overlap.
+    """
     (rows, columns), (down, across), size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize
     unit = (across == size and down >= columns * size and down % size == 0) or (
         down == size and across >= rows * size and across % size == 0

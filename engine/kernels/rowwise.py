@@ -48,7 +48,10 @@ that each element is computed as in the whole."""
 
 
 def call(name: str, *args: Any) -> Call:
-    """Return the compiled kernel of that name for `args`, dense arrays, with them."""
+    """Return the kernel of `engine.kernels.compiled` of that name, compiled for `args`, with them.
+
+    Arrays must be C-contiguous.
+    """
     from engine.kernels import compiled  # noqa: PLC0415 - numba loads with the first kernel bound, not before
 
     return compiled.find(name, args), args
@@ -167,8 +170,9 @@ def has_heads(x: Array) -> bool:
 
 
 def heads(x: Array) -> tuple[Array, Array]:
-    """Return such an x as one axis over all it reaches, and the strides, in elements, of x[t] and
-    x[t, h].
+    """Return such an x as one axis over all it reaches, with two strides in elements.
+
+    They are those from one x[t], and from one x[t, h], to the next.
     """
     return reached(x), np.array(x.strides[:2], np.int64) // x.itemsize
 
@@ -224,8 +228,9 @@ def bind_cross_entropy_loss(params: Mapping[str, Any], operands: Arrays, results
 
 @on_dense
 def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(grad[1], x, y) -> [.., V]: (softmax(x) * sum(y) - y) * grad / T; ggml's where labels y sum
-    to 1.
+    """(grad[1], logits, labels) -> [.., V]: (softmax * sum(labels) - labels) * grad / T.
+
+    Ggml's where labels sum to 1.
     """
     (grad, logits, labels), (out,) = operands, results
     same_shapes("cross_entropy_loss_back", logits, labels, out)
@@ -238,7 +243,10 @@ def bind_cross_entropy_loss_back(params: Mapping[str, Any], operands: Arrays, re
 
 @on_dense
 def bind_cross_entropy_classes(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam
-    """(x[T, V], classes[T]) -> mean of log(sum(e ** x)) - x[class]; of a wild class NaN."""
+    """(logits[T, V], classes[T]) -> one element.
+
+    Mean over rows of log(sum(e ** logits)) - logits[class]; NaN for a class out of range.
+    """
     (logits, classes), (loss,) = operands, results
     require(
         logits.ndim == 2 and loss.size == 1 and loss.dtype == logits.dtype,
@@ -282,7 +290,10 @@ def bind_get_rows_back(params: Mapping[str, Any], operands: Arrays, results: Arr
 
 @on_dense
 def bind_set_rows(params: Mapping[str, Any], operands: Arrays, results: Arrays) -> Call:  # noqa: ARG001 - the seam's signature
-    """(dst[V, D], x[T, D], ids[T]) -> dst with rows of x at ids; no other row is touched."""
+    """(dst[V, D], x[T, D], ids[T]) -> dst with rows of x at ids.
+
+    In dst's own bytes, as a mutation has it, other rows are not touched.
+    """
     (dst, x, ids), (out,) = operands, results
     fits = dst.ndim == x.ndim == 2 and dst.shape == out.shape and dst.dtype == x.dtype == out.dtype
     require(

@@ -47,8 +47,9 @@ _TELLS: Final = "scipy_openblas_get_num_threads64_"
 
 @lru_cache(maxsize=1)
 def _asked() -> Callable[[], int] | None:
-    """Return what tells, in what numpy's core was linked with, how many threads BLAS may use; None
-    without.
+    """Return the function of numpy's BLAS that tells how many threads it may use, None without.
+
+    It is looked for in what numpy's core was linked with.
     """
     core = sys.modules.get("numpy._core._multiarray_umath")
     path = getattr(core, "__file__", None)
@@ -147,8 +148,9 @@ def together(calls: list[Call]) -> Call:
 
 
 def at_once(*calls: Call) -> None:
-    """Do independent calls by as many threads as are allowed; raise what one raised, once all are
-    done.
+    """Do independent calls, by as many threads as are allowed; each takes the next that is left.
+
+    Raises what a call raises, after all that have begun are done.
     """
     left, state = deque(calls), np.geterr()  # which numpy keeps for each thread
     helpers = [_begun(left, state) for _ in range(min(allowed(), len(calls)) - 1)]

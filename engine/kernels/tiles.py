@@ -64,8 +64,9 @@ piece packs in a room of its own, so that more would lie in no cache."""
 
 
 def fits(left: Array, right: Array, out: Array) -> bool:
-    """Whether these can be multiplied here: float32, one rank of 2 to 4, unit strides, `COLUMNS`
-    columns.
+    """Return whether these arrays can be multiplied here.
+
+    Float32, one rank of 2 to 4, unit strides, at least `COLUMNS` columns.
     """
     return (
         left.dtype == right.dtype == out.dtype == np.float32
@@ -129,8 +130,9 @@ def call(left: Array, right: Array, out: Array, *, add: bool = False, packed: Ar
 
 
 def shared_call(left: Array, right: Array, out: Array, *, add: bool = False) -> Call:
-    """Return the same call by all threads allowed, each with a piece; the bits are those of one
-    thread.
+    """Return the same call by as many threads as are allowed, each with a piece of its own.
+
+    The bits are those of one thread.
     """
     pieces = pieces_of(left, right, out)
     return together([call(*taken(left, right, out, piece), add=add) for piece in pieces])

@@ -16,5 +16,8 @@ def lanes() -> int:
 
 @lru_cache(maxsize=1)
 def wide() -> bool:
-    """Return whether this processor has the tiles' vectors and fma; else they are slow."""
+    """Return whether this processor has the vectors and the fused multiply-add of the tiles.
+
+    On others they are right but slow.
+    """
     return bool({"avx512f", "fma"} & processor.flags())

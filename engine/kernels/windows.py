@@ -20,7 +20,10 @@ from engine.kernels.rowwise import call
 def _places(
     params: Mapping[str, Any], image: tuple[int, ...], counts: tuple[int, int]
 ) -> Iterator[tuple[int, int, Any, Any]]:
-    """Yield (i, j, windows, elements): those with their element (i, j) in the image, and it."""
+    """Yield (i, j, windows, elements).
+
+    Which windows have their element (i, j) in the image, and which elements those are, as slices.
+    """
     spans = [
         [
             _span(count, n, place - pad, step)

@@ -42,7 +42,10 @@ class Playable:
 
 
 def playable(program: Program, *, seed: int = 0) -> Playable:
-    """Return the program with kernels and data; EngineError, with the place, if it cannot run."""
+    """Return the program with kernels and data.
+
+    Raises EngineError, with the place and the rule, if the engine cannot run it. O(bytes).
+    """
     rng = np.random.default_rng(seed)
     graph = Graph(program.name)
     used = np.unique(np.concatenate([program.ops.operands, program.ops.results])).tolist()

@@ -44,7 +44,10 @@ finfo: Any = ml_dtypes.finfo
 
 
 def arena_sizes(plan: Plan) -> tuple[int, ...]:
-    """Return the bytes of each arena, to its last slot's end; EngineError for one outside it."""
+    """Return the bytes each arena takes, up to the end of its highest slot.
+
+    Raises EngineError where a slot lies outside its arena.
+    """
     ends = plan.offset + plan.nbytes
     sizes = []
     for index, arena in enumerate(plan.program.arenas):

@@ -26,7 +26,10 @@ ELEMENTS: Final = 4
 def worked_document(
     lowered: Lowered, plan: Plan, inputs: Mapping[str, Array], *, parameters: Mapping[str, Array] | None = None
 ) -> Document:
-    """Run once; return the document with the numbers. Errors as of `Runtime`. O(ops + elements)."""
+    """Run once under the plan and return its document with the numbers; errors as of `Runtime`.
+
+    O(ops + elements).
+    """
     program = lowered.program
     meta = {value: dict(words) for value, words in program.values.meta.items()}
     whose: dict[int, list[str]] = {}

@@ -76,7 +76,10 @@ class Pipeline:
         return tuple(believed_over_streams(lowered, planner) for lowered in self.of_ranks)
 
     def planned(self, planner: str = "best_fit") -> tuple[Plan, ...]:
-        """Return a planner's plan of each stage; PlannerError for none, or an unsound one."""
+        """Return the plan of each stage by a planner.
+
+        Raises PlannerError where it makes none or one that is not sound.
+        """
         return tuple(admit(find(planner).place(problem), by=planner) for problem in self.believed(planner))
 
     def held(self, rank: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -100,7 +103,10 @@ class Pipeline:
         return hyper_of(self.optimizer, self._leafs(), step, given)
 
     def given(self, batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-        """Return what each stage's host writes; EngineError without a row for each microbatch."""
+        """Return what the host of each stage writes, of the inputs of each microbatch.
+
+        Raises EngineError unless there are as many rows as microbatches.
+        """
         return [self.of_host(rank, batches) for rank in range(len(self.of_ranks))]
 
     def of_host(self, rank: int, batches: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

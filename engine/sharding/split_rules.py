@@ -103,7 +103,10 @@ def _turned(node: Tensor) -> Iterator[SplitWay]:
 
 
 def _regrouped(node: Tensor) -> Iterator[SplitWay]:
-    """Yield the axes of both, longer than 1, behind as many elements: their parts are equal."""
+    """Yield the axes of both before which there are as many elements, so that parts are the same.
+
+    Axes of length 1 are never split.
+    """
     starts = {count: axis for axis, count in _starts(node.shape)}
     yield from (SplitWay((axis,), starts[count]) for axis, count in _starts(node.sources[0].shape) if count in starts)
 

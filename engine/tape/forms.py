@@ -102,8 +102,9 @@ _CODERS: Final[dict[Any, Any]] = {
 
 
 def _samples(layouts: tuple[TapeLayout, ...]) -> tuple[list[Array], list[tuple[int, int]]]:
-    """Return an array of each layout, apart and never read or written, and their first and last
-    address.
+    """Return an array of each layout, and the first and last address of each.
+
+    The arrays are never read or written, and none lies in another.
     """
     starts, end = [], 0
     for layout in layouts:

@@ -84,7 +84,10 @@ def readable() -> bool:
 
 
 def inner(ufunc: np.ufunc, char: str) -> tuple[int, int] | None:
-    """Return (address, data) of the inner loop of one dtype throughout, or None."""
+    """Return (address, data) of the inner loop whose operands and results are all of one dtype.
+
+    Returns None if there is none.
+    """
     wanted = char * ufunc.nin + "->" + char * ufunc.nout
     if not readable() or wanted not in ufunc.types:
         return None
@@ -141,8 +144,9 @@ def copy_call(target: Array, source: Any, *options: Any) -> Coded | None:
 
 
 def sum_call(source: Array, target: Array) -> list[Coded] | None:
-    """Encode `np.add.reduce(source, 0, None, target)` of a dense axis: the neutral element, then
-    the loop.
+    """Encode `np.add.reduce(source, 0, None, target)` of one dense axis.
+
+    The neutral element, then the inner loop onto it.
     """
     found = inner(np.add, target.dtype.char)
     neutral = np.add.reduce(np.full(min(source.size, 1), -0.0, target.dtype))  # numpy's own: -0.0, but 0.0 of nothing

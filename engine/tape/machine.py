@@ -167,7 +167,10 @@ def loop(shared: int, own: int) -> int:
 
 @compiled(types.int32(types.int64, types.int64))
 def nest(shared: int, own: int) -> int:
-    """Call an inner loop for each index of the outer axes; the module's table has the words."""
+    """Call an inner loop for each index of the outer axes.
+
+    See the table of the module for the words.
+    """
     function, data, operands, rank = load(shared), load(shared + 8), load(shared + 16), load(shared + 24)
     dims = shared + 48
     steps = dims + 8 * load(shared + 32)
@@ -216,7 +219,10 @@ def gemm_64(shared: int, own: int) -> int:
 
 @compiled(types.void(*[types.int64] * 4))
 def copy(args: int, dims: int, steps: int, size: int) -> None:
-    """Copy elements of 1, 2, 4 or 8 bytes, the data of an inner loop of one operand."""
+    """Copy elements of 1, 2, 4 or 8 bytes.
+
+    An inner loop of one operand, with the size as its data.
+    """
     source, target, count = load(args), load(args + 8), load(dims)
     down, across = load(steps), load(steps + 8)
     if down == size and across == size:

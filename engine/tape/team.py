@@ -112,7 +112,10 @@ def _apart(entry: Coded) -> bool:
 
 
 def in_parts(codes: int, starts: int, count: int, _kept: tuple[object, ...]) -> None:
-    """Do parts at once by all threads allowed; EngineError, after all, where a kernel raises."""
+    """Do parts at once, by as many threads as are allowed; what `shared` makes of a call.
+
+    Raises EngineError where a kernel raises, after all parts are done.
+    """
     helpers = min(allowed(), count) - 1
     team = _teams[-1]
     if helpers:

@@ -128,8 +128,8 @@ def _take(board: int, turn: int) -> None:
 def share(board: int, codes: int, starts: int, count: int, helpers: int, patience: int) -> int:  # noqa: PLR0917 - compiled
     """Do `count` parts with up to `helpers` helpers; return how many failed.
 
-    At `codes` are the entries, three words each; at `starts` each part's first entry, then the last
-    part's end. After `patience` pauses of waiting for the last part it gives way.
+    `codes` and `starts` are addresses: three words an entry, and for each part its first entry,
+    with the end of the last. After `patience` pauses of waiting for the last part it gives way.
     """
     if count > 0xFFFF or not _swap(board + 8 * TAKEN, 0, 1):
         alone = 0

@@ -32,7 +32,10 @@ _known: Final[dict[str, tuple[int, Any]]] = {}
 
 
 def kernel_call(compiled: Any, args: tuple[Any, ...]) -> Coded | None:
-    """Encode a call of numba's `CompileResult`; None for arguments that have no words."""
+    """Encode a call of what numba compiled (its `CompileResult`).
+
+    Returns None for arguments that have no words.
+    """
     described = compiled.fndesc
     if not all(_has_words(kind) for kind in described.argtypes):
         return None
@@ -104,7 +107,10 @@ def _write(module: Any, name: str, compiled: Any) -> None:
 
 
 def _as(builder: Any, word: Any, wanted: Any) -> Any:
-    """Return a word as what numba passes: a pointer, an integer, the bits of a real."""
+    """Return a word as what numba passes.
+
+    A pointer, an integer of any width, the bits of a real number.
+    """
     if isinstance(wanted, ir.PointerType):
         return builder.inttoptr(word, wanted)
     if isinstance(wanted, ir.FloatType):

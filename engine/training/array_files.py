@@ -75,7 +75,10 @@ def _check_members(path: str, rows: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _array(where: str, file: IO[bytes], length: int, ceiling: int) -> Array:
-    """Read header and numbers of one array, which take all of a stream of `length` bytes."""
+    """Read header and numbers of one array of a stream of `length` bytes.
+
+    The numbers take what is left of it, no byte more or less.
+    """
     with refusing(where, "array of numbers", refusal=_refused):
         version = npy.read_magic(file)
         if version not in _HEADERS:

@@ -95,7 +95,10 @@ def made_on() -> dict[str, str]:
 def identity(
     model: Model, dataset: Dataset, settings: Settings, about: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return by name what decides a course of training: `about`, and what can be seen. O(bytes)."""
+    """Return what a course of training is decided by, by name.
+
+    `about`, and what can be seen. O(bytes of the weights and of the data).
+    """
     return {
         "model": model.name,
         "initial weights": content({**model.parameters, **model.states}),
@@ -215,7 +218,10 @@ def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], _Record]:
-    """Return a checkpoint's tensors and metadata; EngineError if it is none, or was changed."""
+    """Return the tensors of a checkpoint, whole, and what its metadata says.
+
+    Raises EngineError if the file is none, or is not as it was written.
+    """
     from safetensors import safe_open  # noqa: PLC0415 - only who resumes needs it
 
     with refusing(str(path), "checkpoint", refusal=_refused), safe_open(path, framework="numpy") as file:

@@ -35,8 +35,9 @@ _refused: Final = refused_with(EngineError)
 
 
 def write_part(path: Path, arrays: Mapping[str, Array], rank: int, ranks: int) -> str:
-    """Write one rank's part beside the checkpoint; return its file's name. O(bytes). Raises
-    OutputError.
+    """Write the part of one rank beside the checkpoint; return the name of its file. O(bytes).
+
+    Raises OutputError where it cannot be written.
     """
     from safetensors.numpy import save as pack  # noqa: PLC0415 - only who saves needs it
 

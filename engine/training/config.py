@@ -339,7 +339,10 @@ def read(path: str | Path) -> Config:
 
 
 def about(config: Config) -> dict[str, Any]:
-    """Return what neither weights nor settings show: what the model computes, and the schedule."""
+    """Return what decides a course of training and neither weights nor settings show.
+
+    What the model computes, and the schedule.
+    """
     left: tuple[str, ...] = ("weights", "adapter")  # paths; what they hold is hashed
     if not getattr(config.model, "experts", 0):
         left += _EXPERTS  # a checkpoint of before there were any goes on
@@ -348,7 +351,10 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def schedule(config: Config) -> Schedule | None:
-    """Return the schedule, None without; EngineError for an unknown kind or option."""
+    """Return the schedule, None where the file has none.
+
+    Raises EngineError for an unknown kind or an option it does not take.
+    """
     curve = config.schedule
     if curve is None:
         return None

@@ -52,8 +52,9 @@ class Dataset:
 
     @classmethod
     def of(cls, data: Array, labels: Array | None = None, *, shard: int = 1, **columns: Array) -> "Dataset":
-        """Return `data` [n, ...], `labels` ([n] class numbers or [n, ...] targets) and further
-        columns.
+        """Return a dataset of `data` [n, ...] and `labels`: [n] class numbers, or [n, ...] targets.
+
+        Further columns by name.
         """
         given = {"data": data, **({} if labels is None else {LABELS: labels}), **columns}
         return cls(columns={name: np.asarray(column) for name, column in given.items()}, shard=shard)
@@ -78,8 +79,8 @@ class Dataset:
 
         O(datapoints).
 
-        Raises EngineError if `count` is neither all datapoints nor a multiple of the shard: a shard
-        would be split.
+        Raises EngineError if `count` is no multiple of the shard: half a shard would be torn from
+        its other half.
         """
         count = len(order) if count is None else count
         whole = count // self.shard

@@ -41,8 +41,9 @@ class OnlineTrainer(Trainer):
         return self.host.document()
 
     def _runtime(self, lowered: Lowered, parameters: dict[str, Array], resident: dict[str, Array]) -> Runtime:
-        """Run the host through the step, errors as there; return what does its ops in the memory
-        given out.
+        """Run the host through the step; return what does its ops where memory was given out.
+
+        Raises CapacityError and PlannerError as the host does.
         """
         program = on_device(lowered.program, self.host.streams(lowered.program))
         plan, order = self.host.run(program)

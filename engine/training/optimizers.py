@@ -46,8 +46,9 @@ class Optimizer:
     """Content of each leaf with which a step of gradients of 0 changes nothing, states neither."""
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, float]:
-        """Return the defaults with `given` over them; EngineError for an unknown name or one out of
-        range.
+        """Return the defaults with `given` over them.
+
+        Raises EngineError for an unknown name or a value out of range.
         """
         for name, value in given.items():
             if name not in self.hyper:

@@ -40,8 +40,9 @@ def linear(alpha: float, *, warmup: int = 0, floor: float = 0.0) -> Schedule:
 
 
 def cosine(alpha: float, *, warmup: int = 0, floor: float = 0.0) -> Schedule:
-    """Rise to `alpha`, then fall along a cosine to `floor * alpha` (Loshchilov and Hutter, SGDR,
-    2017).
+    """Rise to `alpha` over `warmup` steps, then fall along a cosine to `floor * alpha`.
+
+    Source: Loshchilov and Hutter, SGDR, 2017.
     """
     return _warmed(alpha, warmup, lambda share: floor + (1 - floor) * (1 + cos(pi * share)) / 2)
 

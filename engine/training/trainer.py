@@ -254,7 +254,10 @@ class Trainer:
         return found
 
     def unplanned(self, build: Build, batch: Mapping[str, Array]) -> UnplannedBuild:
-        """Return a build before it is planned or run; EngineError if the batch does not fit."""
+        """Return a build for a batch as it is before anybody plans it; nothing runs.
+
+        Raises EngineError if the batch does not fit the model.
+        """
         shapes = {name: tuple(column.shape) for name, column in batch.items()}
         graph, loss, outputs = self.graph(build, shapes)
         leafs = {leaf.name: leaf for leaf in graph.leafs}
@@ -285,8 +288,9 @@ class Trainer:
         return {name.removeprefix(AVERAGE): array for name, array in self.states.items() if name.startswith(AVERAGE)}
 
     def gradients(self) -> dict[str, Array]:
-        """Return weight -> what its accumulator holds, in `gradient` builds and batches of several
-        batches.
+        """Return weight -> what its accumulator holds now.
+
+        There are accumulators in `gradient` builds and in logical batches of several physical ones.
         """
         found = {name: array for name, array in self.states.items() if name.startswith(ACCUMULATED)}
         return {name.removeprefix(ACCUMULATED): array for name, array in found.items()}

@@ -54,8 +54,9 @@ MOST_RANGES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """A violation or a verdict's finding: rectangles (first step, last step, low byte, high byte),
-    half-open.
+    """One violation, or one finding of a verdict, as rectangles in its arena.
+
+    A rectangle is `(first step, last step, low byte, high byte)`, half-open.
     """
 
     kind: str

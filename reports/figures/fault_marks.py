@@ -27,7 +27,10 @@ def seen_at(conflict: Conflict) -> int:
 
 
 def mark_steps(axes: Axes, found: Sequence[Conflict], steps: int, at: Int64s | None = None) -> None:
-    """Draw each fault's line and number on `steps` steps; `at`: when each op begins."""
+    """Draw the line and the number of each of `conflicts.faults` on axes of `steps` steps.
+
+    `at` is when each op begins, where that is another time.
+    """
 
     def place(conflict: Conflict) -> int:
         return seen_at(conflict) if at is None else int(at[seen_at(conflict)])

@@ -152,7 +152,10 @@ def _largest(shown: Scene) -> int:
 
 
 def together(shown: Scene, buffer: int) -> Bools:
-    """Return which buffers of `buffer`'s arena (no plan: temporaries, inputs) live when it does."""
+    """Return which buffers of one arena with `buffer` live at a step at which it does.
+
+    Without a plan, which temporaries and inputs.
+    """
     mask: Bools = shown.used & (shown.start < shown.stop[buffer]) & (shown.stop > shown.start[buffer])
     mask &= shown.nbytes > 0
     mask &= shown.placed if shown.plan is None else shown.plan.arena == shown.plan.arena[buffer]

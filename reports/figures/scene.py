@@ -103,7 +103,10 @@ class Scene:
 
     @cached_property
     def pairs(self) -> Int64s:
-        """(n, 3): step, donor, recipient that could share an address, each once a step."""
+        """(n, 3): step, donor, recipient that could share one address.
+
+        At one step each buffer is in one pair at most.
+        """
         if len(self.program.ops):
             found = liveness.permissible_pairs(self.program, skip=self.skip).astype(np.int64)
         else:
@@ -144,7 +147,10 @@ class Scene:
         return step_curve(when, change)
 
     def reach(self) -> LiveCurve:
-        """Return the highest end of a live slot over time, over all arenas. O(n log n)."""
+        """Return the highest end of a live slot over time, summed over arenas.
+
+        What a plan that ended there would need. O(n log n).
+        """
         chosen = np.flatnonzero(self.placed & self.used)
         edges = np.unique(np.concatenate([[0, self.steps], self.start[chosen], self.stop[chosen]]))
         total = np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
@@ -223,8 +229,9 @@ def _belief(document: Document, program: Program) -> Problem | None:
 
 
 def _highest(first: Int64s, last: Int64s, ends: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the highest of the ends, each over places `[first, last)`, at each of `count` places,
-    else 0.
+    """Return the highest of the ends over each of `count` places, 0 where none is.
+
+    An end is over the places `[first, last)`.
     """
     top = np.zeros(count, dtype=ends.dtype)
     free = list(range(count + 1))

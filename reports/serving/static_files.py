@@ -40,8 +40,9 @@ TYPES: Final = {
 
 
 def site(pyodide: Path) -> dict[str, bytes]:
-    """Return the page's files by path, Pyodide's from its folder; NotInstalledError where it lacks
-    one.
+    """Return every file of the page by its path, with Pyodide's from its package's folder.
+
+    Raises NotInstalledError where the folder lacks one.
     """
     made = {name: (HERE / name).read_bytes() for name in PAGE}
     page = Template((HERE / "index.html").read_text(encoding="utf-8"))
@@ -56,7 +57,10 @@ def site(pyodide: Path) -> dict[str, bytes]:
 
 
 def server(files: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
-    """Return a server of these on this machine, port 0 a free one; OutputError for no port."""
+    """Return a server of these files on this machine alone; port 0 takes a free one.
+
+    Raises OutputError where the port cannot be had.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -15,7 +15,10 @@ from repro.options import EngineOptions
 
 
 def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> Bisected:
-    """Run a scenario at some sizes, cure and reduce it; UnknownNameError where there is none."""
+    """Run a scenario at some sizes, cure it and reduce it.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     scenario = scenarios.find_beside_files(name)
     with stepping(name) as progress:
         done = bisection.bisect_scenario(scenario, EngineOptions(**sizes), seconds=seconds, progress=progress)

@@ -21,7 +21,10 @@ from repro.r_replay import replay as replayed
 
 @contextmanager
 def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
-    """Give what is replayed and what makes its rows; UnknownNameError where there is none."""
+    """Give what is replayed and what makes its rows.
+
+    Raises UnknownNameError for a name that is neither a file nor a scenario.
+    """
     scenario = scenarios.find_beside_files(name)
     with stepping(name) as progress:
         steps, chosen = max(2, scenario.least_steps), {} if allocator is None else {"allocator": allocator}

@@ -112,7 +112,10 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) 
 
 
 def _reason(which: str, *, all_of_it: bool) -> str | None:
-    """Say why a library cannot be used, None if it can; not `all_of_it`: look for it, and raise."""
+    """Say why a library cannot be used.
+
+    Returns None if it can. Without `all_of_it` only look for it, and raise what is wrong.
+    """
     if not all_of_it:
         find(which)
         return None

@@ -23,7 +23,10 @@ MODULES: Final = re.compile(r"(\w+\.)+(?=\w)")
 
 
 def check_fields(thing: Any) -> None:
-    """Raise ModelError for the first field of a dataclass that is not of its type, elements too."""
+    """Raise ModelError for the first field of a dataclass whose value is not of its annotated type.
+
+    Elements are checked too: `("C05", "plan")` is no tuple of pairs.
+    """
     declared = _declared(thing.__class__)
     for field in fields(thing):
         value = getattr(thing, field.name)

@@ -55,5 +55,8 @@ _SUBJECTS: Final = (arithmetic, maps, normal, softmax, loss, positions, lookups,
 
 
 def find(name: str, args: tuple[Any, ...]) -> Callable[..., object]:
-    """Return the kernel of that name, compiled for the types of `args`; arrays are dense."""
+    """Return the kernel of that name, compiled for the types of `args`.
+
+    Arrays must be C-contiguous.
+    """
     return entry(next(getattr(subject, name) for subject in _SUBJECTS if hasattr(subject, name)), args)

@@ -21,8 +21,9 @@ from engine.kernels.compiled.vectors import (
 
 @kernel
 def binary_rows(operation: Any, a: Any, b: Any, out: Any) -> None:
-    """Write out = a + b, a - b, a * b (operation 0, 1, 2). a, out: (rows, n); b: (m, n), m divides
-    rows.
+    """Write out = a + b, a - b or a * b (operation 0, 1, 2), b repeating over leading rows.
+
+    a, out: (rows, n); b: (m, n), m divides rows.
     """
     rows, n = a.shape
     whole = n - n % (LINE // a.itemsize)
@@ -54,7 +55,10 @@ def scale(x: Any, factor: Any, out: Any) -> None:
 
 @kernel
 def copy_rows(x: Any, steps: Any, out: Any) -> None:
-    """Write out (T, H, n) = x (m,), row h of block t beginning at t * steps[0] + h * steps[1]."""
+    """Write out = x. out: (T, H, n).
+
+    x: (m,), row h of block t beginning at element t * steps[0] + h * steps[1].
+    """
     length, heads, n = out.shape
     whole = n - n % (LINE // x.itemsize)
     for t in range(length):
@@ -89,7 +93,10 @@ def copy_across(x: Any, steps: Any, out: Any, places: Any, shape: Any) -> None:
 
 @kernel
 def opt_step_sgd(w: Any, g: Any, hp: Any, out: Any) -> None:
-    """Write out = w * (1 - alpha * decay) - alpha * g, all (n,), with hp = (alpha, decay)."""
+    """Write out = w * (1 - alpha * decay) - alpha * g with hp = (alpha, decay). w, g, out: (n,).
+
+    hp: (2,).
+    """
     block = stack_block(out)
     alpha = hp[0]
     keep = w.dtype.type(1) - alpha * hp[1]

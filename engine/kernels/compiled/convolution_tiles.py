@@ -112,7 +112,10 @@ def put(_: Any, like: Any, part: Any, out: Any, pitch: Any, rows: Any, first: An
 
 
 def _summed(builder: Any, vectors: list[Any]) -> Any:
-    """Return one vector of the sums of as many vectors, by adding up neighbours."""
+    """Return one vector of the sums of as many vectors as it has elements.
+
+    Neighbours are added up, until one is left of each.
+    """
     lanes = vectors[0].type.count
     kind = ir.VectorType(ir.IntType(32), lanes)
     even, odd = (ir.Constant(kind, list(range(first, 2 * lanes, 2))) for first in (0, 1))

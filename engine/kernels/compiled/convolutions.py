@@ -76,8 +76,9 @@ def _distances(channels: int, taps: Any, pitch: int, rows: int, phases: int, siz
 
 @leaf
 def _pack(filters: Any, steps: Any, taps: Any, rows: int, channels: int, packed: Any) -> None:
-    """packed[group, k, r] = filters[(group * ROWS + r) * steps[0] + c * steps[1] + tap], k being
-    (c, tap).
+    """packed[group, k, r] = filters[row * steps[0] + c * steps[1] + tap].
+
+    The row is group * ROWS + r, and k is (c, tap).
     """
     at = 0
     for group in range(0, rows, ROWS):

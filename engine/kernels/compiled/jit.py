@@ -31,7 +31,10 @@ to half of the time."""
 
 
 def _digest(folder: Path) -> bytes:
-    """Return a digest of a folder's sources and of the width of vectors; empty if none are read."""
+    """Return a digest of a folder's source files and of the vectors that they are compiled for.
+
+    Empty if there are no files to be read.
+    """
     sources = sorted(folder.glob("*.py"))
     if not sources:
         return b""

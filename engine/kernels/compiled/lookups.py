@@ -28,7 +28,10 @@ from engine.kernels.compiled.vectors import BLOCK
 
 @kernel
 def get_rows(table: Any, ids: Any, out: Any) -> None:
-    """Write out[t] = table[ids[t]], NaN where that is out of range. table: (V, D); ids: (T,)."""
+    """Write out[t] = table[ids[t]]; NaN where the index is out of range. table: (V, D).
+
+    ids: (T,) int32; out: (T, D).
+    """
     for t in range(ids.size):
         if 0 <= ids[t] < table.shape[0]:
             copy(table[ids[t]], out[t])
@@ -39,7 +42,10 @@ def get_rows(table: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def get_rows_back(dy: Any, ids: Any, out: Any) -> None:
-    """Write out[v] = sum of dy[t] over ids[t] == v, in order of t; a wild index makes row 0 NaN."""
+    """Write out[v] = sum of dy[t] over ids[t] == v, in order of t.
+
+    An index out of range makes row 0 NaN. out: (V, D).
+    """
     for v in range(out.shape[0]):
         for i in range(out.shape[1]):
             out[v, i] = 0
@@ -54,7 +60,10 @@ def get_rows_back(dy: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def set_rows(x: Any, ids: Any, out: Any) -> None:
-    """Write out[ids[t]] = x[t], in order of t; other rows stay. A wild index makes row 0 NaN."""
+    """Write out[ids[t]] = x[t], in order of t; other rows stay.
+
+    An index out of range makes row 0 NaN. x: (T, D); out: (V, D).
+    """
     wild = False
     for t in range(ids.size):
         if 0 <= ids[t] < out.shape[0]:
@@ -68,8 +77,9 @@ def set_rows(x: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def gather(x: Any, ids: Any, out: Any) -> None:
-    """Write out[r, j] = x[r, ids[r, j]], NaN where that is out of range. x: (rows, n); out: (rows,
-    m).
+    """Write out[r, j] = x[r, ids[r, j]], NaN where the index is out of range. x: (rows, n).
+
+    ids, out: (rows, m).
     """
     rows, n = x.shape
     for row in range(rows):
@@ -80,8 +90,9 @@ def gather(x: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def scatter(dy: Any, ids: Any, out: Any) -> None:
-    """Write out[r, i] = sum of dy[r, j] over ids[r, j] == i, in order; a wild index makes its row
-    NaN.
+    """Write out[r, i] = sum of dy[r, j] over ids[r, j] == i, in order of j.
+
+    An index out of range makes all of its row NaN.
     """
     rows, n = out.shape
     for row in range(rows):
@@ -101,7 +112,10 @@ def scatter(dy: Any, ids: Any, out: Any) -> None:
 
 @kernel
 def argmax(x: Any, out: Any) -> None:
-    """Write out[r] = place of the first largest, or first NaN, of row r of x, int32."""
+    """Write out[r] = place of the first largest of row r, or of its first NaN. x: (rows, n).
+
+    out: (rows,) int32.
+    """
     rows, n = x.shape
     for row in range(rows):
         best = 0
@@ -192,7 +206,10 @@ def _squares(a: Any, b: Any) -> Any:
 
 @kernel
 def mean_squared_error(prediction: Any, target: Any, out: Any) -> None:
-    """Write out[0] = mean of (prediction - target)**2; sums of blocks are added in float64."""
+    """Write out[0] = mean of (prediction - target)**2.
+
+    Sums of blocks are added in float64. prediction, target: (n,).
+    """
     total = 0.0
     for start in range(0, prediction.size, BLOCK):
         total += _squares(prediction[start : start + BLOCK], target[start : start + BLOCK])
@@ -218,7 +235,10 @@ def _bits(key: Any, position: Any) -> Any:
 
 @leaf
 def _key(seed: Any, salt: Any) -> Any:
-    """Return a stream's key: seed and salt, mixed by the finaliser of MurmurHash3."""
+    """Return the key of a stream.
+
+    Seed and salt, mixed so that neighbours have nothing in common (the finaliser of MurmurHash3).
+    """
     mixed = np.uint64(np.uint32(seed)) | (np.uint64(np.uint32(salt)) << np.uint64(32))
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
@@ -227,7 +247,10 @@ def _key(seed: Any, salt: Any) -> Any:
 
 @leaf
 def _uniform(key: Any, position: Any) -> Any:
-    """Return a number in (0, 1): 23 random bits and a half, exact in float32 too."""
+    """Return a number in (0, 1): 23 random bits and a half, which float32 holds exactly.
+
+    So both dtypes draw the same numbers.
+    """
     return (np.float64(_bits(key, np.uint64(position)) >> np.uint64(41)) + 0.5) * 2.0**-23
 
 
@@ -241,7 +264,10 @@ def uniform(seed: Any, salt: Any, out: Any) -> None:
 
 @kernel
 def dropout(x: Any, seed: Any, salt: Any, p: Any, keep: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
-    """Write out = x * keep where the uniform number there is at least p, 0 elsewhere; NaN stays."""
+    """Write out = x * keep where the uniform number of that place is at least p, 0 elsewhere.
+
+    NaN stays. x, out: (n,).
+    """
     key = _key(seed[0], salt)
     zero = x.dtype.type(0)
     for i in range(x.size):

@@ -29,8 +29,9 @@ from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 @kernel
 def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
-    """Write out[0] = mean over rows of sum(y) * log(sum(exp(x))) - sum(y * x), labels y, logits x
-    (T, V).
+    """Write out[0] = mean over rows of sum(labels) * log(sum(exp(logits))) - sum(labels * logits).
+
+    logits, labels: (T, V).
     """
     rows = logits.shape[0]
     total = 0.0
@@ -44,7 +45,10 @@ def cross_entropy_loss(logits: Any, labels: Any, out: Any) -> None:
 
 @kernel
 def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, count: Any, out: Any) -> None:
-    """Write out = (softmax(logits) * sum(labels) - labels) * grad[0] / count, row by row."""
+    """Write out = (softmax(logits) * sum(labels) - labels) * grad[0] / count, each row for itself.
+
+    logits, labels, out: (T, V).
+    """
     block = stack_block(out)
     rows, n = logits.shape
     factor = grad[0] / logits.dtype.type(count)
@@ -64,7 +68,10 @@ def cross_entropy_loss_back(grad: Any, logits: Any, labels: Any, count: Any, out
 
 @kernel
 def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
-    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class], of (T, V)."""
+    """Write out[0] = mean over rows of log(sum(exp(logits))) - logits[class]. logits: (T, V).
+
+    classes: (T,) int32.
+    """
     rows, n = logits.shape
     total = 0.0
     for row in range(rows):
@@ -80,8 +87,9 @@ def cross_entropy_classes(logits: Any, classes: Any, out: Any) -> None:
 
 @kernel
 def cross_entropy_classes_back(grad: Any, logits: Any, classes: Any, count: Any, out: Any) -> None:
-    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / count, row by row; classes: (T,)
-    int32.
+    """Write out = (softmax(logits) - one_hot(classes)) * grad[0] / count, each row for itself.
+
+    logits, out: (T, V); classes: (T,) int32.
     """
     rows, n = logits.shape
     factor = grad[0] / logits.dtype.type(count)

@@ -97,7 +97,10 @@ def softplus(x: Any, out: Any) -> None:
 
 @kernel
 def gelu(x: Any, out: Any) -> None:
-    """Write out = x / 2 * (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3): x / (1 + exp(-2u))."""
+    """Write out = x / 2 * (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)).
+
+    x, out: (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     one, none, c, k, least = t(1), t(-0.0), t(0.044715), t(-2 * 0.7978845608028654), t(-FAR)
@@ -154,7 +157,10 @@ def gelu_erf(x: Any, out: Any) -> None:
 
 @kernel
 def gelu_erf_back(dy: Any, x: Any, out: Any) -> None:
-    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density. All (n,)."""
+    """Write out = dy * (Phi(x) + x phi(x)) with the normal distribution and density.
+
+    dy, x, out: (n,).
+    """
     block = stack_block(out)
     t = x.dtype.type
     for start in range(0, x.size, BLOCK):
@@ -182,7 +188,10 @@ def clamp_back(dy: Any, x: Any, low: Any, high: Any, out: Any) -> None:
 
 @kernel
 def where(cond: Any, a: Any, b: Any, out: Any) -> None:
-    """Write out = a where cond is not 0, b where it is, NaN where it is that. All (n,)."""
+    """Write out = a where cond is not 0, b where it is, NaN where it is that.
+
+    cond, a, b, out: (n,).
+    """
     block = stack_block(out)
     for start in range(0, a.size, BLOCK):
         stop = start + BLOCK

@@ -39,8 +39,9 @@ def _rms_factors(dy: Any, x: Any, eps: Any) -> Any:
 
 @kernel
 def rms_norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """Write out = (x * s + dy) * r with the factors of `_rms_factors`, row by row; right over dy
-    and x.
+    """Write out = (x * s + dy) * r with the factors of `_rms_factors`.
+
+    dy, x, out: (rows, n). Right over dy and over x.
     """
     block = stack_block(out)
     rows, n = x.shape
@@ -58,7 +59,10 @@ def rms_norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def rms_norm_back_two_pass(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """As ggml before 0.15.0: out = x; out *= s; out += dy; out *= r. Wrong over dy."""
+    """As `rms_norm_back`, in the order of ggml before 0.15.0: out = x; out *= s; out += dy.
+
+    Out *= r. Wrong over dy.
+    """
     rows, n = x.shape
     for row in range(rows):
         s, r = _rms_factors(dy[row], x[row], eps)
@@ -98,8 +102,9 @@ def norm(x: Any, eps: Any, out: Any) -> None:
 
 @kernel
 def norm_back(dy: Any, x: Any, eps: Any, out: Any) -> None:
-    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean, by
-    rows.
+    """Write out = (dy - mean(dy) - xc * sum(dy xc) / (n (variance + eps))) * r, xc = x - mean.
+
+    dy, x, out: (rows, n).
     """
     block = stack_block(out)
     one = x.dtype.type(1)

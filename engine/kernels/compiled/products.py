@@ -77,8 +77,9 @@ written together."""
 
 @leaf
 def _pack_rows(left: Any, first: int, start: int, depth: int, width: int, packed: Any) -> None:
-    """packed[i * width + r] = left[first + r, start + i], zero beyond the last row; width: a tile's
-    side.
+    """packed[i, r] = left[first + r, start + i], r < width, zero beyond the last row.
+
+    Packed: depth * width numbers, width that of a side of a tile.
     """
     rows = min(width, left.shape[0] - first)
     source = left.ctypes.data + first * left.strides[0] + start * left.strides[1]
@@ -128,8 +129,9 @@ def _merge(part: Any, pitch: int, top: int, side: int, out: Any, rows: int, firs
 
 @leaf
 def _ahead(block: int, pitch: int, width: int, done: int) -> int:
-    """Return where prefetching of right's next block, rows of `width` bytes, goes on after `done`
-    bytes.
+    """Return where prefetching of the next block of right goes on after `done` bytes.
+
+    Rows have `width` bytes; the steps of one block share its lines.
     """
     return block + done // width * pitch + done % width
 
@@ -138,7 +140,10 @@ def _ahead(block: int, pitch: int, width: int, done: int) -> int:
 def _tile(
     width: int, more: bool, a: int, b: int, pitch: int, out: int, row: int, steps: int, ahead: int, stride: int
 ) -> None:
-    """Do a tile of that many columns over a packed panel of right; `more` adds to what is there."""
+    """Do one tile of that many columns over a packed panel of right.
+
+    `more` adds it to what is there.
+    """
     if width == COLUMNS and more:
         wide_next(a, b, pitch, out, row, steps, ahead, stride)
     elif width == COLUMNS:
@@ -272,6 +277,9 @@ def multiply(left: Any, right: Any, out: Any, room: Any, tuning: Any, add: bool)
 
 
 def room_for(m: int, k: int) -> int:
-    """Return the room that m rows and k terms may need: tiles, panels, and left, packed."""
+    """Return how many numbers of room a product of m rows and k terms may need.
+
+    Tiles and panels, and what is packed of left.
+    """
     rows = -(-min(m, _MOST_ROWS) // TURNED_ROWS) * TURNED_ROWS
     return (ROWS + _DEPTH) * COLUMNS + min(rows * (k + LANES), _PACKED + rows * LANES)

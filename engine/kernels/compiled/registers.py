@@ -55,7 +55,10 @@ def _shuffled(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
 
 
 def _write_turned(builder: Any, vectors: list[Any], address: Any, pitch: Any, *, add: bool) -> None:
-    """Write 4 vectors as rows of 4 numbers, `pitch` bytes apart, or add them to what is there."""
+    """Write 4 vectors as rows of 4 numbers, `pitch` bytes apart.
+
+    With `add`, add them to what is there.
+    """
     quads = range(0, LANES, 4)
     low = [lane for q in quads for lane in (q, q + LANES, q + 1, q + LANES + 1)]
     high = [lane for q in quads for lane in (q + 2, q + LANES + 2, q + 3, q + LANES + 3)]
@@ -158,7 +161,10 @@ def _turned_tile(*, add: bool) -> Any:
 
 
 def _pack(builder: Any, rows: Any, pitch: Any, packed: Any, step: Any, blocks: Any) -> None:
-    """Write 4 rows of LANES * blocks numbers as columns of 4, number i at packed + i * step."""
+    """Write 4 rows of LANES * blocks numbers as columns of 4.
+
+    Number i of each row at packed + i * step.
+    """
 
     def block(values: list[Any]) -> list[Any]:
         source, target = values

@@ -66,7 +66,10 @@ def _exp_overload(x: Any) -> Any:
 
 @leaf
 def fetch(a: Any, start: Any, count: Any) -> None:
-    """Start to bring `count` elements of a from `start` on: of the next row, if there is one."""
+    """Start to bring `count` elements of a from `start` on, of which none need exist.
+
+    Behind a row of a matrix lies the next.
+    """
     for i in range(start, start + count, LINE // a.itemsize):
         prefetch(a, i)
 
@@ -103,7 +106,10 @@ def summed(a: Any) -> Any:
 
 @leaf
 def largest(a: Any, scale: Any) -> Any:
-    """Return the largest a * scale, -inf of none; a NaN, passed over, shows in what follows."""
+    """Return the largest a * scale, -inf of none. A NaN may be passed over.
+
+    What is made of it afterwards is NaN by itself.
+    """
     wide()
     top = key_of(a.dtype.type(-np.inf))
     for i in range(a.size):
@@ -172,7 +178,10 @@ def mass_of(x: Any, top: Any) -> Any:
 
 @leaf
 def masses_of(x: Any, top: Any, out: Any) -> Any:
-    """Return what `mass_of` does, and write the terms of that sum to out. Right over x."""
+    """Return what `mass_of` returns, and write the terms of that sum to out.
+
+    x, out: (n,). Right over x.
+    """
     block = stack_block(x)
     mass = 0.0
     for start in range(0, x.size, BLOCK):
@@ -193,7 +202,10 @@ def copy(source: Any, target: Any) -> None:
 
 
 def least_normal(weight: float) -> float:
-    """Return the least x with x * weight a normal number, with some margin; NaN for NaN."""
+    """Return the least x for which x * weight is a normal number, with a margin for rounding.
+
+    It is NaN for NaN.
+    """
     raise NotImplementedError
 
 

@@ -27,8 +27,9 @@ from engine.kernels.compiled.vectors import BLOCK, stack_block
 
 @unlocked
 def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
-    """Write out = softmax(x * scale + mask) of each row (rows, n); of (m, n) masks, m may be 0, row
-    % m.
+    """Write out = softmax(x * scale + mask) of each row. x, out: (rows, n).
+
+    mask: (m, n), row r takes mask row r % m; m = 0 is no mask.
     """
     block = stack_block(out)
     rows, n = x.shape
@@ -55,7 +56,10 @@ def soft_max(x: Any, mask: Any, scale: Any, out: Any) -> None:
 
 @unlocked
 def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
-    """Write out = (dy - dy.y) * y * scale of each row (rows, n). Right over dy and over y."""
+    """Write out = (dy - dy.y) * y * scale of each row.
+
+    dy, y, out: (rows, n). Right over dy and over y.
+    """
     block = stack_block(out)
     rows, n = y.shape
     for row in range(rows):
@@ -70,7 +74,10 @@ def soft_max_back(dy: Any, y: Any, scale: Any, out: Any) -> None:
 
 @kernel
 def soft_max_back_two_pass(dy: Any, y: Any, scale: Any, out: Any) -> None:
-    """As ggml before 0.26.0: out = dy; out -= dy.y; out *= y; out *= scale. Wrong over y."""
+    """As `soft_max_back`, in the order of ggml before 0.26.0: out = dy; out -= dy.y; out *= y.
+
+    Out *= scale. Wrong over y.
+    """
     rows, n = y.shape
     for row in range(rows):
         shift = dot(dy[row], y[row])

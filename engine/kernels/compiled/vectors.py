@@ -58,8 +58,9 @@ def wide(_: Any) -> Any:
 
 
 def touch(builder: Any, pointer: Any, near: int = 3) -> None:
-    """Have the line at a pointer brought, to the first cache or (2) the second: a hint that cannot
-    fail.
+    """Have the cache line at a pointer brought, into the first cache or (2) the second.
+
+    A hint, that changes no result and cannot fail, whatever is there.
     """
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
@@ -229,8 +230,9 @@ def turn_square(_: Any, x: Any, at: Any, step: Any, out: Any, place: Any, stride
 
 @_intrinsic
 def stack_block(_: Any, like: Any) -> Any:
-    """Return `BLOCK` elements on the stack, uninitialised, of the dtype of `like`, apart from any
-    argument.
+    """Return an uninitialised array of `BLOCK` elements on the stack, of the dtype of `like`.
+
+    Provably apart from any argument.
     """
     result = types.Array(like.dtype, 1, "C")
 
@@ -261,7 +263,10 @@ def _word(real: Any) -> Any:
 
 @_intrinsic
 def pow2(_: Any, shifted: Any) -> Any:
-    """Return 2.0**n of n + `SHIFT`, whose lowest bits are the biased exponent."""
+    """Return 2.0**n of n + `SHIFT`, for normal results.
+
+    The lowest bits of that sum are the biased exponent.
+    """
     fraction = 23 if shifted == types.float32 else 52
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -272,8 +277,9 @@ def pow2(_: Any, shifted: Any) -> Any:
 
 
 def _swap_order(builder: Any, word: Any) -> Any:
-    """Flip all bits but the sign of negative words: integers in the order of the reals. Its own
-    inverse.
+    """Flip all bits but the sign of negative words.
+
+    As integers, they are then in the order of the real numbers. Its own inverse.
     """
     bits = word.type.width
     sign = builder.ashr(word, ir.Constant(word.type, bits - 1))
@@ -282,7 +288,10 @@ def _swap_order(builder: Any, word: Any) -> Any:
 
 @_intrinsic
 def key_of(_: Any, real: Any) -> Any:
-    """Return the integer that stands for a real in comparisons, in which vectors are quick."""
+    """Return the integer that stands for a real number in comparisons.
+
+    The largest of many is then found in any order, by vectors.
+    """
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _swap_order(builder, builder.bitcast(args[0], ir.IntType(_word(real).bitwidth)))

@@ -18,7 +18,10 @@ from engine.kernels.compiled.jit import kernel, leaf
 
 @leaf
 def _seen(count: Any, length: Any, first: Any, step: Any) -> Any:
-    """Return the range of the windows w whose element, at first + w * step, lies in [0, length)."""
+    """Return the range of the windows whose element lies in [0, length).
+
+    That of window w lies at first + w * step.
+    """
     low = max(0, -(first // step))
     return low, max(low, min(count, (length - 1 - first) // step + 1))
 
@@ -31,7 +34,10 @@ def _fill(a: Any, number: Any) -> None:
 
 @kernel
 def im2col(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, out: Any) -> None:  # noqa: PLR0917 - compiled
-    """Write each window of x (N, C, H, W) as a row of out (N, OH, OW, -1), 0 over the border."""
+    """Write the elements of each window in a row, 0 where it reaches over the border.
+
+    x: (N, C, H, W); out: (N, OH, OW, C * KH * KW).
+    """
     images, channels, height, width = x.shape
     across, zero = out.shape[2], x.dtype.type(0)
     for image in range(images):
@@ -90,7 +96,10 @@ def im2col_back(dy: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, 
 
 @kernel
 def pool_index(x: Any, kernel: Any, stride: Any, padding: Any, out: Any) -> None:
-    """Write h * W + w, int32, of the first largest (or NaN) of each window of x (planes, H, W)."""
+    """Write the place h * W + w of the first largest (or first NaN) of each window.
+
+    x: (planes, H, W); out: (planes, OH, OW) int32.
+    """
     planes, height, width = x.shape
     for plane in range(planes):
         for row in range(out.shape[1]):
