@@ -8,6 +8,8 @@ import pytest
 
 from allocsim.errors import ClusterError
 from allocsim.fuzzing import CampaignSpec, Target, campaign
+from allocsim.fuzzing.cluster import go_through
+from allocsim.fuzzing.sources import SourceChunk
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own warnings on shutdown
@@ -21,7 +23,13 @@ def asked(**options):
 
 @pytest.fixture
 def cluster():
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as started:
+    """Start two workers. The scheduler reruns no chunk whose worker died: `on_cluster` has to."""
+    import dask  # noqa: PLC0415 - there if distributed is
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as started,
+    ):
         yield started
 
 
@@ -55,6 +63,17 @@ def test_workers_killed_in_mid_campaign_lose_nothing_and_repeat_nothing(cluster,
     assert {f.key: f.ops for f in there.findings} == {f.key: f.ops for f in here.findings}
     journal = (tmp_path / "corpus" / "journal.jsonl").read_text().splitlines()
     assert len(journal) == 1 + 7
+
+
+def test_a_worker_reports_a_fault_in_each_chunk_that_has_it():
+    chunk = SourceChunk(seed=0, number=0, count=8, options={"runnable": False})
+
+    (first, whole, found), again = go_through(asked(), chunk, None), go_through(asked(), chunk, None)
+
+    assert found
+    assert whole
+    assert [finding.key for finding in again[2]] == [finding.key for finding in found]
+    assert again[0].programs == first.programs == 8
 
 
 def test_a_target_that_does_not_exist_is_said_as_it_is_here(cluster):
