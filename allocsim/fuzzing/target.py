@@ -20,8 +20,6 @@ What this module does not see: what is a good plan, and what happens in the proc
 
 import contextlib
 import os
-import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -34,10 +32,11 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from allocsim.errors import AllocsimError, PlannerError
+from allocsim.files.frames import Frames, send
 from allocsim.files.patience import PATIENCE, Limit, waited_seconds
 from allocsim.files.signals import children_of, how_ended
 from allocsim.fuzzing.fuzz_case import HANGS, Answer, Failure, FuzzCase
-from allocsim.fuzzing.worker import HEAD, PROCESSES, resident, send, warm_up
+from allocsim.fuzzing.worker import PROCESSES, resident, warm_up
 from allocsim.model import Plan, Problem
 
 GRACE: Final = 60.0
@@ -423,56 +422,6 @@ class Asker:
         self._said.seek(0)
         lines = self._said.read()[-4096:].decode(errors="replace").split("\n")
         return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
-
-class Frames:
-    """The reading end of a pipe of frames, with a time limit; half a frame is kept."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self._bytes = bytearray()
-
-    def receive(self, deadline: float, *, other: "Frames | None" = None) -> Any:
-        """Return the next frame.
-
-        Raises TimeoutError at the deadline, EOFError at the end, or if `other` has news and this
-        has not.
-        """
-        while (frame := self._whole()) is None:
-            waiting = [self.descriptor] + ([other.descriptor] if other is not None else [])
-            ready = select.select(waiting, [], [], max(deadline - time.monotonic(), 0))[0]
-            if not ready:
-                raise TimeoutError
-            if self.descriptor not in ready and not select.select([self.descriptor], [], [], 0)[0]:
-                raise EOFError  # looked at again: a last frame may come after the look here and before that at `other`
-            more = os.read(self.descriptor, 1 << 20)
-            if not more:
-                raise EOFError
-            self._bytes += more
-        return frame
-
-    def forget(self) -> None:
-        """Drop half a frame whose writer is gone."""
-        while select.select([self.descriptor], [], [], 0)[0]:
-            if not os.read(self.descriptor, 1 << 20):
-                break
-        self._bytes.clear()
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def _whole(self) -> Any:
-        if len(self._bytes) < HEAD.size:
-            return None
-        end = HEAD.size + HEAD.unpack_from(self._bytes)[0]
-        if len(self._bytes) < end:
-            return None
-        frame = pickle.loads(bytes(self._bytes[HEAD.size : end]))  # noqa: S301 - our own other side
-        del self._bytes[:end]
-        return frame
 
 
 def _over(until: float | None) -> bool:

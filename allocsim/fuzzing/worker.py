@@ -23,19 +23,17 @@ Contract
 * A child works in FOLDER, which is thrown away with the campaign.
 * What the target prints goes to a file that is shown only if it dies.
 
-A frame is its length, eight bytes, then a pickle; both ends are one program. What this module does
-not see: what is a good plan.
+Both ends are one program, and speak by `allocsim.files.frames`. What this module does not see: what
+is a good plan.
 """
 
 import contextlib
 import os
-import pickle
 import resource
 import select
 import shutil
 import signal
 import statistics
-import struct
 import sys
 import threading
 import time
@@ -43,10 +41,8 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from allocsim.files.frames import receive, send
 from allocsim.files.signals import adopt_orphans, children_of, die_with_parent, end_all, end_orphans, words_of
-
-HEAD: Final = struct.Struct("<q")
-"""Before each frame: its length."""
 
 PROCESSES: Final = 64
 """Processes that a target may have at once beside its own; more are ended after the answer."""
@@ -84,27 +80,6 @@ SLOWER: Final = (1.5, 1e-4)
 """How many times as long, and how many CPU seconds longer, a small program takes in one stretch of
 calls than in the one before, twice in turn, where it is noted.
 """
-
-
-def send(stream: BinaryIO, thing: Any) -> None:
-    """Write one frame."""
-    payload = pickle.dumps(thing, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(HEAD.pack(len(payload)) + payload)
-    stream.flush()
-
-
-def receive(stream: BinaryIO) -> Any:
-    """Read one frame. Raises EOFError where the other side is gone."""
-    head = _exactly(stream, 8)
-    (size,) = HEAD.unpack(head)
-    return pickle.loads(_exactly(stream, size))  # noqa: S301 - our own other side
-
-
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    payload = stream.read(size)
-    if payload is None or len(payload) < size:
-        raise EOFError
-    return payload
 
 
 def main(name: str, memory: int, answers: int, news: int, folder: str) -> None:

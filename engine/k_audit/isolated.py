@@ -26,10 +26,9 @@ from functools import cached_property, partial
 from typing import Any, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
+from allocsim.files.frames import Frames, send
 from allocsim.files.patience import Limit
 from allocsim.files.signals import signal_name
-from allocsim.fuzzing.target import Frames
-from allocsim.fuzzing.worker import send
 from engine.k_audit import cells, grouped
 from engine.k_audit.arranged_memory import draw
 from engine.k_audit.audit_cases import default_cases

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "allocsim/cure/patch.py": "what it has just encoded itself",
     "allocsim/fuzzing/tracing.py": "a file that coverage has just written into a folder of ours",
     "allocsim/fuzzing/worker.py": "pipes from and to the process that asks",
+    "allocsim/files/frames.py": "pipes between processes of ours",
     "allocsim/files/signals.py": "the kernel's list of a process's children",
     "allocsim/fuzzing/target.py": "the kernel's numbers of a process of ours",
     "allocsim/fuzzing/pasting.py": "what it has just encoded itself",

@@ -30,7 +30,6 @@ import pickle
 import re
 import select
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -42,6 +41,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, Self
 
 from allocsim.errors import AllocsimError, EngineError
+from allocsim.files.frames import receive, send, send_payload
 from allocsim.files.signals import signal_name
 from allocsim.systems.ggml.access.library import Library, find, load
 
@@ -126,9 +126,9 @@ class Child:
 
         See the module for what it raises.
         """
-        request = pickle.dumps((task.__module__, task.__qualname__, arguments, keywords, timeout))
+        request = task.__module__, task.__qualname__, arguments, keywords, timeout
         with contextlib.suppress(BrokenPipeError):  # a server that is gone has said how, or its end is heard below
-            _send(self._stdin, request)
+            send(self._stdin, request)
         return self._receive(task.__qualname__)
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class Child:
     def _receive(self, what: str) -> Any:
         assert self._process.stdout is not None
         try:
-            kind, payload = pickle.loads(_receive(self._process.stdout))  # type: ignore[arg-type]  # noqa: S301 - our own child
+            kind, payload = receive(self._process.stdout)  # type: ignore[arg-type]
         except EOFError:
             kind, payload = "died", (self._process.wait(), _last_line(self._errors))
         if kind == "ok":
@@ -215,22 +215,6 @@ def _last_line(errors: IO[bytes]) -> str:
     )  # where it was built says nothing
 
 
-def _send(stream: BinaryIO, payload: bytes) -> None:
-    stream.write(struct.pack("<q", len(payload)) + payload)
-    stream.flush()
-
-
-def _receive(stream: BinaryIO) -> bytes:
-    head = stream.read(8)
-    if len(head) < 8:
-        raise EOFError
-    (size,) = struct.unpack("<q", head)
-    payload = stream.read(size)
-    if len(payload) < size:
-        raise EOFError
-    return bytes(payload)
-
-
 def _serve(path: str, which: str) -> None:
     """Read requests from standard input until it ends.
 
@@ -247,14 +231,14 @@ def _serve(path: str, which: str) -> None:
         reply: tuple[str, Any] = ("ok", library.version)
     except AllocsimError as error:
         reply = ("raised", _told(error))
-    _send(replies, pickle.dumps(reply))
+    send(replies, reply)
     while reply[0] == "ok":
         try:
-            module, name, arguments, keywords, timeout = pickle.loads(_receive(requests))  # noqa: S301 - our own parent
+            module, name, arguments, keywords, timeout = receive(requests)
         except EOFError:
             return
         task = partial(getattr(importlib.import_module(module), name), **keywords)
-        _send(replies, _in_fork(library, task, arguments, timeout))
+        send_payload(replies, _in_fork(library, task, arguments, timeout))
 
 
 def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], timeout: float) -> bytes:
