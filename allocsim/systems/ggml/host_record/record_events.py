@@ -1,7 +1,8 @@
-"""The lines of a log of the recorder, as types; the reader refuses any other line.
+"""The lines of the recorder's log, one type for each kind of line; the reader refuses other lines.
 
-Contract: addresses are numbers and are never dereferenced. Events have numbers `n` in the order in
-which they happened. What this module does not see: the effect of an event.
+Contract: addresses are numbers and are never dereferenced. The number `n` of an event gives its
+place in the order in which the events happened. What this module does not see: the effect of an
+event.
 """
 
 from typing import Annotated, Literal
@@ -18,25 +19,25 @@ Wide = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="e"):
-    """What every line has."""
+    """The base type of every line: `n` is the number of the event."""
 
     n: Count = 0
 
 
 class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
-    """The first line: version of ggml, ops that it takes in place, version of the recorder."""
+    """The first line: version of ggml, ops that ggml may run in place, version of the recorder."""
 
     ggml: str
     inplace_ops: tuple[str, ...]
     recorder: Annotated[int, msgspec.Meta(ge=1, le=6)] = 1
-    """Version: 1 said of the restoring of a state its end alone, 2 when it begins, 3 says when
-    schedulers, backends and events end, 4 resets, reserves and steps, 5 what schedulers ask, 6 what
-    is there again.
+    """The recorder's version. Version 1 logs only the end of a state restore. Version 2 adds the
+    beginning of the restore, and 3 the ends of schedulers, backends and events. Version 4 adds
+    resets, reserves and steps, 5 the requests of schedulers (`inside`), and 6 the `again` lines.
     """
 
 
 class BufferTold(RecordEvent, frozen=True, kw_only=True, tag="buffer"):
-    """A buffer of a backend, when it is first seen."""
+    """A buffer of a backend, logged when the recorder first sees the buffer."""
 
     at: Address
     base: Address
@@ -47,20 +48,20 @@ class BufferTold(RecordEvent, frozen=True, kw_only=True, tag="buffer"):
 
 
 class BufferFreed(RecordEvent, frozen=True, kw_only=True, tag="free"):
-    """A buffer is given back."""
+    """A buffer was freed."""
 
     at: Address
 
 
 class ContextGone(RecordEvent, frozen=True, kw_only=True, tag="gone", rename={"start": "from", "stop": "to"}):
-    """The memory of a context is given back: its tensors and graphs are no more."""
+    """The memory of a context was freed, and with it the context's tensors and graphs."""
 
     start: Address
     stop: Address
 
 
 class TensorTold(RecordEvent, frozen=True, kw_only=True, tag="tensor"):
-    """A `ggml_tensor`, told when it is first seen and whenever it has changed."""
+    """A `ggml_tensor`, logged when the recorder first sees the tensor and after each change."""
 
     at: Address
     op: str
@@ -79,7 +80,7 @@ class TensorTold(RecordEvent, frozen=True, kw_only=True, tag="tensor"):
 
 
 class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
-    """Leafs and nodes of a `ggml_cgraph`, told when the lists have changed."""
+    """The leafs and nodes of a `ggml_cgraph`, logged when the lists have changed."""
 
     at: Address
     leafs: tuple[Address, ...]
@@ -87,15 +88,17 @@ class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
 
 
 class ThereAgain(RecordEvent, frozen=True, kw_only=True, tag="again"):
-    """What lies where it lay when its memory was given back, and is as it was."""
+    """Tensors or a graph that exist again, unchanged, at the address they had before they were
+    freed.
+    """
 
     tensors: tuple[Address, ...] | None = None
-    """None: those that were last told with this graph."""
+    """Addresses of the tensors; None for the tensors of the last `again` line of this graph."""
     graph: Address = 0
 
 
 class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"scheduler": "for"}):
-    """An allocator laid out a graph, for a scheduler or for itself (0)."""
+    """An allocator planned a graph for a scheduler, or without a scheduler (0)."""
 
     by: Address
     graph: Address
@@ -103,13 +106,13 @@ class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"sched
 
 
 class SchedulerReset(RecordEvent, frozen=True, kw_only=True, tag="reset"):
-    """A scheduler gave up what it had laid out: that lies in memory that is not its own."""
+    """A scheduler was reset: it may reuse the memory of all tensors that it had placed before."""
 
     by: Address
 
 
 class Reserved(RecordEvent, frozen=True, kw_only=True, tag="reserve"):
-    """Room was made for a graph: the sizes of the buffers behind it."""
+    """Memory was reserved for a graph; `sizes` are the sizes of the buffers after the call."""
 
     by: Address
     graph: Address
@@ -118,14 +121,14 @@ class Reserved(RecordEvent, frozen=True, kw_only=True, tag="reserve"):
 
 
 class BareLeafs(RecordEvent, frozen=True, kw_only=True, tag="bare"):
-    """Before a run: leafs that have no memory when a scheduler is asked to compute."""
+    """Before a run: leafs that have no memory when a scheduler is called to compute a graph."""
 
     by: Address
     leafs: tuple[Address, ...]
 
 
 class GraphAsked(RecordEvent, frozen=True, kw_only=True, tag="asked"):
-    """Before a run: a scheduler that holds another graph, and computes it, is given this."""
+    """Before a run: the graph passed to a scheduler that holds, and computes, another graph."""
 
     by: Address
     graph: Address
@@ -140,7 +143,7 @@ class OptStep(RecordEvent, frozen=True, kw_only=True, tag="opt"):
 
 
 class HostWrote(RecordEvent, frozen=True, kw_only=True, tag="set", rename={"start": "from"}):
-    """The host wrote into a tensor; by a backend: without waiting."""
+    """The host wrote into a tensor; if `by` is a backend, the call did not wait for the write."""
 
     t: Address
     start: Count
@@ -149,7 +152,7 @@ class HostWrote(RecordEvent, frozen=True, kw_only=True, tag="set", rename={"star
 
 
 class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start": "from"}):
-    """The host read from a tensor, into an address; by a backend: without waiting."""
+    """The host read from a tensor into an address; if `by` is a backend, the call did not wait."""
 
     t: Address
     start: Count
@@ -159,15 +162,15 @@ class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start
 
 
 class ElementsTold(RecordEvent, frozen=True, kw_only=True, tag="elements"):
-    """What a leaf holds, in base64, where that is other than was told to lie there last."""
+    """The bytes of a leaf in base64, logged if they differ from the bytes last logged there."""
 
     t: Address
     bytes: str
 
 
 class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
-    """A graph is computed. `waits`: the call waits for the end; `changed`, `same`: leafs whose
-    bytes are other than, or as, the last run or call left them.
+    """A graph is computed. `waits` is true if the call waits for the end. The leafs in `changed`
+    have other bytes than the last run or call left there; the leafs in `same` have the same bytes.
     """
 
     by: Address
@@ -180,7 +183,7 @@ class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
 
 
 class RunEnded(RecordEvent, frozen=True, kw_only=True, tag="ran"):
-    """The call that computed came back."""
+    """The call that computed a graph returned."""
 
     by: Address
 
@@ -193,7 +196,7 @@ class Waited(RecordEvent, frozen=True, kw_only=True, tag="sync"):
 
 
 class ActorEnded(RecordEvent, frozen=True, kw_only=True, tag="ended"):
-    """A scheduler, a backend or an event is no more: what lies there later is another."""
+    """A scheduler, backend or event was freed; any later object at the address is another one."""
 
     by: Address
 
@@ -213,8 +216,9 @@ class EventWaited(RecordEvent, frozen=True, kw_only=True, tag="wait"):
 
 
 class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
-    """A backend of a scheduler with several: whether what is asked of it is `seen`, and whether it
-    `queues`; else what it is asked for has ended when the call comes back.
+    """A backend of a scheduler that has several backends. `seen`: the recorder sees the calls of
+    this backend. `queues`: a call may return before its work ends; without a queue the work has
+    ended when the call returns.
     """
 
     at: Address
@@ -224,12 +228,13 @@ class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
 
 
 class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", rename={"scheduler": "in"}):
-    """What a scheduler asks: `by` a backend to compute a `split` of nodes, from the `first` to the
-    `last`; `by` one to `copy` a tensor, which lies with an`other`, to another tensor, later; the
-    host `copied` into the last; by a backend later, or by the host, `count` bytes from the `last`
-    byte on of the `first` are `sent` from an`other` address, or `fetched` into it; an event is `by`
-    which a backend, the `other`, says where it is (`record`), or for which it, or the host (0),
-    has to `wait`; the host waits for all that a backend was given (`sync`).
+    """A request of a scheduler. `split`: backend `by` computes the nodes from `first` to `last`.
+    `copy`: backend `by` copies tensor `first` of backend `other` to tensor `last`, asynchronously.
+    `copied`, `got`: the host copied tensor `first` to tensor `last`, or read it whole. `sent`,
+    `fetched`: tensor `first` is written from the host address `other`, or read into it: `count`
+    bytes from byte `last` on, asynchronously if `by` is a backend. `record`: event `by` is recorded
+    on backend `other`. `wait`: backend `other`, or the host (0), waits for event `by`. `sync`: the
+    host waits for all work of backend `by`.
     """
 
     scheduler: Address
@@ -242,7 +247,7 @@ class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", renam
 
 
 class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
-    """llama.cpp: a batch is filled row by row."""
+    """llama.cpp: the host changes one row of a batch, or clears the batch."""
 
     by: Address
     word: Literal["add", "share", "position", "clear"]
@@ -251,7 +256,7 @@ class RowFilled(RecordEvent, frozen=True, kw_only=True, tag="row"):
 
 
 class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
-    """llama.cpp: a batch is computed; rows are of position and sequences."""
+    """llama.cpp: a batch is computed; each row has a token's position and its sequences."""
 
     by: Address
     thread: int
@@ -260,7 +265,7 @@ class BatchBegins(RecordEvent, frozen=True, kw_only=True, tag="batch"):
 
 
 class BatchEnded(RecordEvent, frozen=True, kw_only=True, tag="batched"):
-    """llama.cpp: the call that computed a batch came back."""
+    """llama.cpp: the call that computed a batch returned."""
 
     by: Address
     thread: int
@@ -268,13 +273,13 @@ class BatchEnded(RecordEvent, frozen=True, kw_only=True, tag="batched"):
 
 
 class ResultsTaken(RecordEvent, frozen=True, kw_only=True, tag="taken"):
-    """llama.cpp: the host was given results."""
+    """llama.cpp: the host received the address of results."""
 
     at: Address
 
 
 class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rename={"start": "from", "stop": "to"}):
-    """llama.cpp: the host asked a memory for something."""
+    """llama.cpp: the host called an operation of a memory (a cache of cells); `word` names it."""
 
     by: Address
     word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored", "saved"]
@@ -284,18 +289,21 @@ class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rena
     stop: Number
     number: Number
     digest: Count = 0
-    """Of a state: by its bytes; 0 where it is not known."""
+    """A hash of the bytes of a saved or restored state; 0 if unknown."""
 
 
 class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):
-    """While a batch is computed, before a run: whole numbers of a leaf."""
+    """The integers in a leaf, logged before a run while a batch is computed."""
 
     t: Address
     values: tuple[Wide, ...]
 
 
 class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
-    """While a batch is computed: the finite columns of each row, as ends of ranges."""
+    """A mask, logged while a batch is computed: for each row the ranges of finite columns.
+
+    A range is two numbers, its first column and the column after its last.
+    """
 
     t: Address
     rows: tuple[tuple[Count, ...], ...]

@@ -6,18 +6,19 @@
 
 Contract
 --------
-* Lines are taken in the order of `n`, up to the first missing number: two threads may write their
-  lines in the wrong order. An incomplete last line is left out, as a killed process leaves one. Any
-  other line that is no event is a DocumentError with its number.
+* Lines are followed in the order of `n`, because two threads may write their lines in the wrong
+  order. Events after a missing number are followed only at the end of the log. An incomplete last
+  line, as a killed process leaves behind, is ignored. Any other line that is no event raises
+  DocumentError with the line's number.
 * A log that still grows is read piece by piece (`LogReading`), with the same result.
 * A tensor logged again at its address is another tensor if its op, type or shape differs, and the
-  same one if only memory, flags or sources differ. Its buffer is the one that lay at its address
-  when its memory was logged.
-* A scheduler, backend or event at the address of a freed one is likewise another one.
+  same tensor if only memory, flags or sources differ. The tensor's buffer is the buffer that
+  existed at the logged buffer address when the tensor was logged.
+* A scheduler, backend or event at the address of a freed one is likewise another object.
 * Tensors that a scheduler placed before a reset keep their addresses, which the next plan does not
-  respect. If a later graph has such leafs, and their bytes are taken while they are needed, all
-  these tensors count as lying in memory that was freed before that run; otherwise nothing changes.
-* A tensor's flags are those at the time when its memory was placed, as the planner knew them.
+  respect. If a later graph has such leafs, and other tensors overwrite the leafs' bytes while these
+  are needed, all such tensors count as freed before that run; otherwise nothing changes.
+* A tensor's flags are the flags that the planner knew when it placed the tensor's memory.
 
 O(lines). What this module does not see: faults.
 """
@@ -71,37 +72,37 @@ from allocsim.systems.ggml.host_record.record_events import (
 )
 
 GENERATION: Final = LIMIT + 1
-"""By which the numbers of two things differ that lay at one address one after the other."""
+"""The difference between the numbers of two objects that had one address one after the other."""
 
 
 @dataclass(slots=True, eq=False)
 class RecordedBuffer:
-    """A buffer of a backend, from birth to death."""
+    """A buffer of a backend, from its allocation to its release."""
 
     number: int
     born: int
-    """The event that told of it first."""
+    """Number of the event that logged the buffer first."""
     base: int
     size: int
     usage: int
     alignment: int
     name: str
     died: int | None = None
-    """The event that gave it back."""
+    """Number of the event that freed the buffer; None if no event freed it."""
 
     @property
     def computes(self) -> bool:
-        """Whether it is memory of a plan."""
+        """Whether this is a compute buffer, the memory that a planner plans."""
         return self.usage == COMPUTE_USAGE
 
     def dead(self, event: int) -> bool:
-        """Whether it had been given back before an event."""
+        """Return whether the buffer had been freed before the event with this number."""
         return self.died is not None and self.died < event
 
 
 @dataclass(slots=True, eq=False)
 class RecordedTensor:
-    """One generation of a tensor; `told` is what was last said of it."""
+    """A tensor at an address until another tensor replaces it; `told` is its last logged event."""
 
     number: int
     told: TensorTold
@@ -110,7 +111,7 @@ class RecordedTensor:
 
     @property
     def name(self) -> str:
-        """Its name, for people."""
+        """The tensor's name in ggml, which need not be unique."""
         return self.told.name
 
 
@@ -134,38 +135,38 @@ class RecordedRun:
     """One computation of a graph."""
 
     number: int
-    """Which computation of its process it is, from 1."""
+    """The position of this run among all runs of the log, from 1."""
     event: int
     by: int
-    """The backend or scheduler."""
+    """Number of the backend or scheduler that computed the graph."""
     backends: tuple[int, ...]
-    """Those of the scheduler."""
+    """Numbers of the scheduler's backends; empty if a backend computed the graph."""
     waits: bool
     leafs: Placed
     outside: Placed
-    """Roots of views that the graph does not hold."""
+    """Roots of the graph's views that are not in the graph."""
     nodes: Placed
     copies: dict[RecordedTensor, RecordedTensor]
-    """What a scheduler copies to another backend: the copy, and what it is a copy of."""
+    """Copies that a scheduler makes on another backend: copy -> original."""
     changed: frozenset[RecordedTensor]
-    """Leafs that were written by pointer since the last run or call."""
+    """Leafs that the host has changed through a pointer since the last run or call."""
     same: frozenset[RecordedTensor]
-    """Leafs whose bytes are those that the last run or call left there."""
+    """Leafs that still hold the bytes that the last run or call left there."""
     thread: int = 0
     held: dict[RecordedTensor, NumbersTold | MaskTold] = field(default_factory=dict)
-    """What leafs of a batch of llama.cpp held, where they name its cells."""
+    """Contents of the leafs that name the cells of a llama.cpp batch: indices and masks."""
     bare: frozenset[RecordedTensor] = frozenset()
-    """Leafs that had no memory before the call that computed: nobody can have filled them."""
+    """Leafs without memory before the call that computed: the host cannot have filled them."""
     unmade: Placed = ()
-    """Results of the graph that was asked for and not computed: the scheduler held another."""
+    """Results of the graph passed to the call, if the scheduler computed another graph instead."""
     step: int = 0
-    """Which evaluation of ggml_opt it is part of, from 1; 0 for none."""
+    """Number of the ggml_opt evaluation to which this run belongs, from 1; 0 for none."""
     elements: dict[RecordedTensor, str] = field(default_factory=dict)
-    """What leafs held, in base64, where that was kept."""
+    """Bytes of leafs in base64, for the leafs whose bytes were logged."""
     asked: list[SchedulerAsked] = field(default_factory=list)
-    """What its scheduler asked of several backends, in order; all by their numbers."""
+    """The requests of the run's scheduler to its backends, in order; they name actors by number."""
     life: int = 0
-    """How often its graph was made anew as it was before."""
+    """How often the graph was rebuilt unchanged at its address before this run."""
 
 
 Numbered = TypeVar("Numbered", Waited, EventRecorded, EventWaited, SchedulerAsked)
@@ -186,14 +187,14 @@ class Touch:
     tensor: RecordedTensor
     root: RecordedTensor
     told: TensorTold
-    """What was said of the root then."""
+    """The root's last logged event at that time."""
     memory: RecordedBuffer | None
-    """Where the root lay then."""
+    """The buffer of the root at that time."""
     start: int
-    """First byte, in the root."""
+    """First byte, counted from the root's first byte."""
     stop: int
     by: int
-    """The backend that was asked to do it later, 0 where it was done at once."""
+    """The backend that does the access asynchronously; 0 for an access that the call itself did."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,24 +203,24 @@ class GivenBatch:
 
     event: int
     by: int
-    """Its memory."""
+    """The llama.cpp memory (cache) that the batch uses."""
     thread: int
     rows: tuple[tuple[int | None, tuple[int, ...]], ...]
-    """Position, where one was told, and sequences of each token."""
+    """For each token its position, or None if no position was logged, and its sequences."""
 
 
 CellEvent = NumbersTold | MaskTold | RowFilled | BatchBegins | BatchEnded | SequenceAsked
-"""What is told of llama.cpp."""
+"""The events of llama.cpp."""
 
 MemoryCall = GivenBatch | BatchEnded | SequenceAsked
-"""What a host asks of the memory of llama.cpp."""
+"""A call of the host that concerns a llama.cpp memory."""
 
 Happening = RecordedRun | Touch | RecordedBuffer
-"""What a session is made of: a run, what the host did, a buffer that is given back."""
+"""A part of a session: a run, a read or write by the host, or a buffer that is freed."""
 
 
 def event_of(one: Happening | MemoryCall) -> int:
-    """Return when something happened."""
+    """Return the number of the event at which a happening or call took place."""
     if isinstance(one, RecordedBuffer):
         return one.died or 0
     return one.n if isinstance(one, BatchEnded | SequenceAsked) else one.event
@@ -227,7 +228,7 @@ def event_of(one: Happening | MemoryCall) -> int:
 
 @dataclass(slots=True)
 class RecordLog:
-    """All that was said, in order."""
+    """The content of a log: runs, buffers, host accesses and calls, each in order."""
 
     version: str = ""
     inplace_ops: list[str] = field(default_factory=list)
@@ -238,40 +239,43 @@ class RecordLog:
     uploads: int = 0
     reads: int = 0
     reserved: dict[int, list[Reserved]] = field(default_factory=dict)
-    """By allocator or scheduler, in order."""
+    """Allocator or scheduler -> its reservations in order."""
     laid_by: dict[RecordedBuffer, int] = field(default_factory=dict)
-    """The allocator or scheduler that first laid tensors there."""
+    """Buffer -> the allocator or scheduler that first placed tensors in the buffer."""
     backends: dict[int, BackendTold] = field(default_factory=dict)
-    """Backends of schedulers with several, by their numbers."""
+    """Number -> backend, for the backends of schedulers that have several backends."""
     ordered: list[Waited | EventRecorded | EventWaited] = field(default_factory=list)
-    """What the host waited for, and had others wait for, in order; all by their numbers."""
+    """The host's waits, and the backend events recorded or waited for, in order.
+
+    They name backends and events by number, not by address.
+    """
     waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """By backend or scheduler, in order: an event, and up to which event the host knows behind it
-    that what was given before has ended.
+    """Backend or scheduler -> pairs (event, reached) in order: after `event` the host knows that
+    all work submitted before `reached` has ended.
     """
 
     def outgrown(self, memory: RecordedBuffer) -> int | None:
-        """Return the bytes that were reserved last before a buffer was made for a graph that needs
-        more; None where that is not so, or not told by one size.
+        """Return the bytes that the last successful reservation before this buffer's allocation
+        requested, if the buffer is larger; None if it is not, or if several buffers were reserved.
         """
         before = [one for one in self.reserved.get(self.laid_by.get(memory, 0), ()) if one.done and one.n < memory.born]
         sizes = [size for size in before[-1].sizes if size] if before else []
         return sizes[0] if len(sizes) == 1 and sizes[0] < memory.size else None
 
     def waited(self, by: int, told: int, reached: int) -> None:
-        """Say that the host knows behind an event that what `by` was given before another ended."""
+        """Note: after event `told` the host knows that work of `by` before `reached` has ended."""
         waits = self.waits.setdefault(by, [])
         waits.append((told, max(reached, waits[-1][1] if waits else 0)))
 
     def known_to_end(self, by: int, event: int, at: int) -> bool:
-        """Return whether the host knows at one event that what `by` was given at another ended."""
+        """Return whether the host knows at `at` that work given to `by` at `event` has ended."""
         waits = self.waits.get(by, [])
         behind = bisect_left(waits, (at,))
         return behind > 0 and waits[behind - 1][1] > event
 
 
 def read_log(path: str | Path) -> RecordLog:
-    """Return what a log says; raise DocumentError with the line where it is none."""
+    """Return the content of a log file; raise DocumentError with the line that is no event."""
     reading = LogReading(str(path))
     reading.feed(content(path))
     reading.end()
@@ -282,60 +286,62 @@ DECODER: Final = msgspec.json.Decoder(AnyEvent)
 
 
 class LogReading:
-    """The state of the process as far as the log has been read: `feed` it pieces, and `end` it."""
+    """The process's state as far as its log has been read: `feed` takes pieces, `end` the rest."""
 
     def __init__(self, source: str) -> None:
         self.source, self.log = source, RecordLog()
         self.recorder = 1
         self.lines, self.rest, self.early = 0, b"", list[tuple[int, int, AnyEvent]]()
-        """Whole lines so far, what is left of a line, and events that came before their turn."""
+        """Number of whole lines, the incomplete last line, and events read ahead of their turn."""
         self.next = 0
         self.memory: dict[int, RecordedBuffer] = {}
         self.tensors: dict[int, RecordedTensor] = {}
         self.graphs: dict[int, Lists] = {}
         self.gone: dict[int, RecordedTensor] = {}
-        """Address -> the tensor that lay there when its memory was given back."""
+        """Address -> the tensor that was at the address when its memory was freed."""
         self.gone_graphs: dict[int, Lists] = {}
-        """Address -> the graph that lay there when its memory was given back."""
+        """Address -> the graph that was at the address when its memory was freed."""
         self.there_again: dict[int, tuple[int, tuple[int, ...], dict[int, RecordedTensor]]] = {}
-        """Graph -> what was there again with it last, by addresses, as of a version."""
+        """Graph -> (version, addresses, tensors) of the last `again` event that named the graph."""
         self.lives: Counter[int] = Counter()
-        """Graph -> how often it was there again."""
+        """Graph -> how many `again` events named the graph."""
         self.version = 0
-        """How often something new was told of a tensor or a buffer."""
+        """Number of changes so far to a tensor or a buffer."""
         self.laid: dict[int, tuple[int, Lists, Laid]] = {}
-        """Graph -> its lists and tensors as they were at its last run, as of a version."""
+        """Graph -> (version, lists, tensors) of the graph's last run."""
         self.lays: dict[int, tuple[int, tuple[tuple[int, ...], ...]]] = {}
-        """By allocator or scheduler: what it laid out last, as of a version."""
+        """Allocator or scheduler -> (version, lists) of the graph that it planned last."""
         self.ends: Counter[int] = Counter()
-        """By address, how many schedulers, backends and events were given back there."""
+        """Address -> how many schedulers, backends and events were freed at the address."""
         self.backends: dict[int, tuple[int, ...]] = {}
-        """By scheduler, those of its last run."""
+        """Backend or scheduler -> the backends of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
-        """By backend and address: its end, and the last read into it that nobody waited for."""
+        """Backend -> host address -> (end, touch) of the last read into the address that the host
+        has not waited for.
+        """
         self.computing: dict[int, RecordedRun] = {}
-        """By scheduler, its last run."""
+        """Backend or scheduler -> its last run."""
         self.recorded: dict[int, tuple[int, int]] = {}
-        """By event of a backend: where it was recorded last, and on which backend."""
+        """Event of a backend -> the log event that recorded it last, and the backend."""
         self.filled: dict[int, list[tuple[int | None, tuple[int, ...]]]] = {}
-        """Batches of llama.cpp that are filled row by row."""
+        """llama.cpp batch -> its rows so far, if the host fills the batch row by row."""
         self.held: dict[RecordedTensor, NumbersTold | MaskTold] = {}
-        """What was told of leafs for the next run."""
+        """Leaf -> its numbers or mask, logged for the next run."""
         self.bare: frozenset[RecordedTensor] = frozenset()
-        """Leafs that have no memory before the next run of a scheduler."""
+        """Leafs that have no memory when a scheduler is called for the next run."""
         self.asked: GraphAsked | None = None
         self.steps, self.step = 0, 0
-        """Evaluations of ggml_opt so far, and the one that goes on."""
+        """The number of ggml_opt evaluations so far, and the current evaluation (0: none)."""
         self.elements: dict[int, str] = {}
-        """By address, what lay there last, where it was told."""
+        """Address -> the bytes last logged for the address, in base64."""
         self.given: defaultdict[int, dict[RecordedTensor, int]] = defaultdict(dict)
-        """By scheduler, what it laid out since its last reset, and where."""
+        """Scheduler -> the tensors that it placed since its last reset, with their addresses."""
         self.given_up: dict[RecordedTensor, int] = {}
-        """What schedulers laid out before a reset, and where."""
+        """Tensors that a scheduler placed before a reset -> their addresses."""
         self.count = 0
 
     def feed(self, data: bytes) -> None:
-        """Follow the events of a further piece whose turn it is."""
+        """Read a further piece of the log, and follow all events up to the first missing number."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             self.lines += 1
@@ -350,13 +356,13 @@ class LogReading:
                 self._take()
 
     def end(self) -> None:
-        """Follow the events whose turn never came: nothing more is written."""
+        """End the log: follow the remaining events, although numbers before them are missing."""
         if self.rest.strip():
             try:
                 event = DECODER.decode(self.rest)
                 heapq.heappush(self.early, (event.n, self.lines + 1, event))
             except (msgspec.DecodeError, UnicodeError):
-                pass  # the line in which it was killed
+                pass  # the process was killed while it wrote this line
         while self.early:
             self._take()
 
@@ -370,7 +376,7 @@ class LogReading:
             else:
                 self._follow(event)
         except KeyError as error:
-            rule = f"names {error.args[0]}, where nothing was told to be"
+            rule = f"names address {error.args[0]}, where no earlier event placed an object"
             raise DocumentError(self.source, f"event {event.n}", rule) from None
 
     def _follow(self, event: AnyEvent) -> None:
@@ -401,7 +407,7 @@ class LogReading:
                 self._ordered(event)
 
     def _scheduled(self, event: BareLeafs | GraphAsked | Planned | SchedulerReset | Reserved | OptStep) -> None:
-        """Take in what a scheduler or an allocator is given, and gives up."""
+        """Follow an event of a scheduler, an allocator or ggml_opt."""
         match event:
             case BareLeafs():
                 self.bare = frozenset(self.tensors[at] for at in event.leafs)
@@ -420,11 +426,11 @@ class LogReading:
                 self.given_up = {one: data for one, data in known.items() if self.tensors.get(one.told.at) is one}
 
     def _actor(self, at: int) -> int:
-        """Return the number of the scheduler, backend or event that lies at an address now."""
+        """Return the number of the scheduler, backend or event that is at an address now."""
         return at + self.ends[at] * GENERATION
 
     def _by_number(self, event: Numbered) -> Numbered:
-        """Return an event whose backends and events of backends are named by their numbers."""
+        """Return a log event that names backends and backend events by number, not by address."""
         whose = {"by": event.by and self._actor(event.by)}
         if isinstance(event, Waited):
             by = whose["by"]
@@ -436,12 +442,12 @@ class LogReading:
     def _ordered(
         self, event: SchedulerAsked | Waited | EventRecorded | EventWaited | ActorEnded | ResultsTaken
     ) -> None:
-        """Take in what the host knows to have ended, or goes by."""
+        """Follow an event that orders the work of backends and the host."""
         match event:
             case SchedulerAsked():
                 self.computing[self._actor(event.scheduler)].asked.append(self._by_number(event))
             case Waited():
-                if event.backends:  # one that did not run yet has backends, too
+                if event.backends:  # a scheduler has backends even before its first run
                     self.backends[self._actor(event.by)] = tuple(map(self._actor, event.backends))
                 self._waited(self._actor(event.by), event.n)
                 self.log.ordered.append(self._by_number(event))
@@ -486,8 +492,9 @@ class LogReading:
             self.gone_graphs[at] = self.graphs.pop(at)
 
     def _listed(self, event: GraphTold | ThereAgain) -> None:
-        """Take in the lists of a graph, or what is made anew as it was. With the whole of its graph
-        that goes on as what it was, in the same buffer, and where a planner sees the same flags.
+        """Follow the lists of a graph, or tensors that exist again unchanged. A tensor that exists
+        again keeps its generation only if its whole graph exists again, its buffer is the same, and
+        its flags are the flags that the planner knew.
         """
         if isinstance(event, GraphTold):
             self.graphs[event.at] = event.leafs, event.nodes
@@ -529,23 +536,23 @@ class LogReading:
             self.coming.setdefault(by, {})[event.into] = event.into + event.size, touch
 
     def _waited(self, by: int, event: int) -> None:
-        """Take in a wait for a backend, or for a scheduler and so for all of its backends."""
+        """Follow a wait of the host for a backend, or for a scheduler with all of its backends."""
         for one in (by, *self.backends.get(by, ())):
             self.log.waited(one, event, event)
             self.coming.pop(one, None)
 
     def _taken(self, event: ResultsTaken) -> None:
-        """Take in that the host has results: where it did not wait for them, it read too early."""
+        """Follow that the host received results; if it did not wait for them, it read too early."""
         for by, those in self.coming.items():
             for into, (end, touch) in list(those.items()):
                 ended, met = self.log.known_to_end(by, touch.event, event.n), into <= event.at < end
                 if met and not ended:
                     self.log.happened.append(replace(touch, event=event.n, by=0))
-                if met or ended:  # told once is enough
+                if met or ended:  # each read is reported at most once
                     del those[into]
 
     def _follow_cells(self, event: CellEvent) -> None:
-        """Take in what llama.cpp was asked, and what the leafs of its next run hold."""
+        """Follow a call of llama.cpp, or the logged content of a leaf of the next run."""
         match event:
             case NumbersTold() | MaskTold():
                 self.held[self.tensors[event.t]] = event
@@ -586,7 +593,7 @@ class LogReading:
             self._lays(event.by, (*lists, tuple(one.told.at for one in outside)) if outside else lists)
         by, backends = self._actor(event.by), tuple(map(self._actor, event.backends))
         self.backends[by] = backends
-        if event.waits:  # a call that waits for its own graph waits for what its backend was given before
+        if event.waits:  # a call that waits for its graph also waits for the earlier work of its backend
             self._waited(by, event.n)
         number = len(self.log.runs) + 1
         run = RecordedRun(
@@ -600,7 +607,7 @@ class LogReading:
         self.log.happened.append(run)
 
     def _held_by(self, tensors: Iterable[PlacedTensor]) -> dict[RecordedTensor, str]:
-        """Return what leafs hold, where that was told."""
+        """Return leaf -> its bytes in base64, for the leafs whose bytes were logged whole."""
         leafs = (one for one in tensors if one.told.op == NONE and one.view_src is None) if self.elements else ()
         told = {one.tensor: (self.elements.get(one.told.data, ""), -(-one.told.nbytes // 3) * 4) for one in leafs}
         return {tensor: text for tensor, (text, length) in told.items() if text and len(text) == length}
@@ -617,8 +624,8 @@ class LogReading:
             self.log.laid_by.setdefault(memory, actor)
 
     def _trampled(self, event: RunBegins, laid: Laid) -> bool:
-        """Give back, each by itself, the memory of what a scheduler gave up, where this run needs
-        it and lays others there; return whether there is any.
+        """Free, one by one, the tensors placed before a scheduler's reset that this run needs, if
+        the run places other tensors over their bytes; return whether it does.
         """
         old = {
             one.tensor: one
@@ -648,8 +655,8 @@ class LogReading:
         return True
 
     def _unmade(self, by: int, nodes: Placed) -> Placed:
-        """Return results that were asked for, and are no nodes of what is computed; of those, what
-        no other takes.
+        """Return the results of the requested graph that are no nodes of the computed graph and
+        that no other such result reads.
         """
         _, listed = self.graphs[self.asked.graph] if self.asked and self.asked.by == by else ((), ())
         if not listed:
@@ -674,7 +681,10 @@ class LogReading:
         return one, other, third, copies
 
     def _is_mark(self, at: int) -> bool:
-        """Whether a node is a scheduler's mark: an op-NONE view of one source, a copy behind it."""
+        """Return whether a node is a scheduler's mark for the copy in the next node.
+
+        A mark is a view with the op NONE and one source.
+        """
         told = self.tensors[at].told
         return told.op == NONE and bool(told.view_src) and len(told.src) == 1
 
@@ -687,14 +697,14 @@ class LogReading:
 
 
 def _within(table: Collection[int], span: range) -> list[int]:
-    """Return the addresses of a span that are in a table."""
+    """Return the addresses of a range that are keys of a table."""
     one, other = (span, table) if len(span) < len(table) else (table, span)
     return [at for at in one if at in other]
 
 
 def _meets_others(laid: Laid, old: Container[RecordedTensor]) -> bool:
-    """Return whether a tensor of old shares bytes with another one of its graph, while both are
-    needed.
+    """Return whether a tensor in `old` shares bytes with another tensor of its graph while both
+    are needed.
     """
     leafs, outside, nodes, _ = laid
     everything = *leafs, *outside, *nodes
@@ -728,5 +738,5 @@ def _share(one: PlacedTensor, other: PlacedTensor) -> bool:
 
 
 def _layout(told: TensorTold) -> tuple[object, ...]:
-    """Return what makes a tensor another one."""
+    """Return op, type, shape, strides and view offset; a tensor that differs in one is another."""
     return told.op, told.type, told.ne, told.nb, told.view_offs

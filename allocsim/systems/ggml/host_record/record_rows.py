@@ -1,12 +1,13 @@
-"""The programs of a session: each graph at its addresses, as the rows of a dump and as a document.
+"""The programs of a session: each recorded graph as the rows of a dump and as a document.
 
 Contract
 --------
-* Equal graphs are one program; graphs differ by their rows, by the host's reads of them, or by
-  their `lane`, a number that keeps equal graphs apart. Each buffer of the session is an arena.
-* Leafs have the elements of the first of the equal runs, if the recorder kept them.
-* A freed buffer is a program of its own, which overwrites its whole arena. An upload into bytes
-  that the host reads later is a program that overwrites these bytes.
+* Equal graphs become one program. Two graphs differ if their rows (which include addresses), the
+  host's reads of their results, or their `lane` differ; `lane` is a number that keeps equal graphs
+  apart. Each buffer of the session is an arena.
+* If several runs are equal, leafs have the elements logged for the first of these runs.
+* The release of a buffer is a program of its own, which overwrites the buffer's whole arena. An
+  upload into bytes that the host reads later is a program that overwrites these bytes.
 
 O(tensors) for each new graph. What this module does not see: the order of runs.
 """
@@ -34,18 +35,18 @@ from allocsim.systems.ggml.host_record.record_log import (
 from allocsim.systems.ggml.host_record.recorded_runs import Read, in_plan, is_leaf, placed
 
 Named = tuple[int | str, int, int]
-"""A read as rows name it: a root and a range of its bytes."""
+"""A read by the host: the root's reference in the rows, first byte, and end of the range."""
 
 NamedBytes = tuple[str, int, int, int]
-"""Bytes that something writes: a name, which arena, where, how many."""
+"""A written byte range: name, number of the arena, offset in the arena, size in bytes."""
 
 MOST_REFERENCES: Final = 64
-"""Graphs whose names are kept: they are made again where they are wanted later."""
+"""The most graphs for which the table of references is kept; a dropped table is computed again."""
 
 
 @dataclass(slots=True)
 class SessionPrograms:
-    """The programs of a session, made once for each graph that differs in anything."""
+    """The programs of a session; equal graphs with equal reads share one program."""
 
     log: RecordLog
     memories: list[RecordedBuffer]
@@ -57,7 +58,7 @@ class SessionPrograms:
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def part(self, run: RecordedRun, reads: Iterable[Named], *, lane: int = 0, **said: bool) -> Document:
-        """Return program, belief and plan of a run with these reads."""
+        """Return the program, belief and plan of a run whose results the host reads as given."""
         rows = self.rows_of(run)
         listed = sorted(reads, key=str)
         key = id(rows), lane, tuple(listed), *said.items()
@@ -67,7 +68,7 @@ class SessionPrograms:
         return self.parts[key]
 
     def named(self, run: RecordedRun, reads: Iterable[Read]) -> set[Named]:
-        """Return reads of a run, each root by its name in the run's rows."""
+        """Return the reads with each root replaced by its reference in the run's rows."""
         if id(run.nodes) not in self.references:
             if len(self.references) == MOST_REFERENCES:
                 self.references.clear()
@@ -76,7 +77,7 @@ class SessionPrograms:
         return {(names[root], start, stop) for root, start, stop in reads if root in names}
 
     def generations(self, run: RecordedRun) -> tuple[int, tuple[int, ...]]:
-        """Return the number of the life of a run's graph, and the generation of each tensor."""
+        """Return how often the run's graph was rebuilt, and each tensor's generation number."""
         if id(run.nodes) not in self.numbers:
             self.numbers[id(run.nodes)] = tuple(tensor.tensor.number for tensor in placed(run))
         return run.life, self.numbers[id(run.nodes)]
@@ -91,7 +92,7 @@ class SessionPrograms:
         return self.like[like]
 
     def end(self, memory: RecordedBuffer) -> Document:
-        """Return the program in which a buffer is freed, and its bytes are overwritten."""
+        """Return the program that stands for the release of a buffer: it overwrites all bytes."""
         if memory not in self.parts:
             arena, arenas = self.memories.index(memory), self.arenas()
             title = f"buffer {arenas[arena].name}"
@@ -117,13 +118,13 @@ class SessionPrograms:
         return self.parts[key]
 
     def arenas(self) -> tuple[Arena, ...]:
-        """Return an arena for each buffer, with names that all differ."""
+        """Return an arena for each buffer; no two arenas have the same name."""
         alone = len(self.memories) == 1
         names = (m.name if alone else f"{m.name} {k}" for k, m in enumerate(self.memories))
         return tuple(Arena(name=name, alignment=m.alignment) for name, m in zip(names, self.memories, strict=True))
 
     def name(self, tensor: PlacedTensor) -> str:
-        """Return the unique name of a tensor in memory of its own; the memory decides it."""
+        """Return a unique name for a tensor outside the plan; equal byte ranges have one name."""
         where = tensor.memory.number if tensor.memory else None, tensor.told.data, tensor.told.nbytes
         if where not in self.names:
             taken = set(self.names.values())
@@ -133,7 +134,7 @@ class SessionPrograms:
 
 
 def _references(run: RecordedRun) -> dict[RecordedTensor, int | str]:
-    """Return tensor -> its reference in the rows."""
+    """Return tensor -> its reference in the rows: `L<number>` for leafs, a number for nodes."""
     leafs = {tensor.tensor: f"L{place}" for place, tensor in enumerate((*run.leafs, *run.outside))}
     return {**leafs, **{tensor.tensor: place for place, tensor in enumerate(run.nodes)}}
 
@@ -186,7 +187,7 @@ def _rows(session: SessionPrograms, run: RecordedRun) -> dict[str, Any]:
 
 
 def _with_elements(rows: dict[str, Any], run: RecordedRun) -> dict[str, Any]:
-    """Return rows that bring what their leafs held in a run, where that was kept."""
+    """Return the rows with the logged elements of the run's leafs added."""
     if not run.elements:
         return rows
     tensors = {"leafs": (*run.leafs, *run.outside), "nodes": run.nodes}
@@ -200,8 +201,9 @@ def _with_elements(rows: dict[str, Any], run: RecordedRun) -> dict[str, Any]:
 
 
 def skipped(run: RecordedRun, left_out: Container[RecordedTensor]) -> tuple[int, ...]:
-    """Return the steps of the uploads that the host left out: uploads come first, in the order of
-    the rows.
+    """Return the steps of the uploads that the host left out.
+
+    A run's program begins with its uploads, in the order of the rows.
     """
     if not left_out:
         return ()
@@ -226,7 +228,7 @@ def _unmade(results: Sequence[PlacedTensor]) -> Document:
 
 
 def _overwritten(bytes_of: NamedBytes, kind: str, name: str, arenas: tuple[Arena, ...]) -> Document:
-    """Return the program of one op that writes over bytes of an arena."""
+    """Return a program with one op, which overwrites a byte range of an arena."""
     title, arena, offset, nbytes = bytes_of
     builder = ProgramBuilder(name, arenas=arenas)
     buffer = builder.buffer(title, nbytes, arena=arena)

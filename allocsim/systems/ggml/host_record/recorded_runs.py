@@ -1,4 +1,4 @@
-"""The state of the leafs in each run, and the host's reads of each run.
+"""Which leafs of each run hold their upload, and which results of each run the host reads.
 
     for sharing in shared_memory(log):
         facts = facts_of(log, sharing)
@@ -6,22 +6,22 @@
 Contract
 --------
 * Runs that share compute memory, directly or through other runs, are one session. So two contexts
-  with memory of their own are two sessions, whatever the names of their tensors. Weights that both
-  read do not join them.
+  with separate compute memory are two sessions, even if their tensors have equal names or both
+  read the same weights.
 * A leaf in compute memory is *left out* of a run if the host did not upload it since its last run,
   and another tensor of some run, or another upload, has overwritten one of its bytes. Bytes that a
   graph writes into the leaf itself (a state) do not count. A leaf that keeps its bytes counts as
-  uploaded. A leaf in freed memory is left out, whatever was written there, and so is a leaf that
+  uploaded. A leaf in freed memory is left out even if the host wrote there, and so is a leaf that
   got its memory in the call that computes.
 * A leaf without any recorded upload is *assumed* to be uploaded before each run, since the host may
-  write through a pointer, even the bytes that lie there already. An exception: a call uploaded the
-  earlier leaf at its place, a run overwrote those bytes, and they are still as the run left them.
-  Then the leaf is unwritten.
-* A read belongs to the last run that had the tensor, or to none if one later upload wrote all bytes
-  that are read and they are still there. It is *late* if another run, freed memory, or an upload to
-  another tensor took one of its bytes in between. It is *hasty* if the run was started without
-  waiting and no call has waited since, unless the same backend does the read in order. An upload
-  can be hasty in the same way.
+  write through a pointer, even bytes equal to the old ones. There is one exception: the leaf is
+  left out if a call uploaded an earlier leaf in exactly these bytes, another tensor overwrote one
+  of them, and the leaf still has the content that the last run left.
+* A read belongs to the last run that had the tensor. It belongs to no run if one later upload wrote
+  all bytes that are read and they are still there. A read is *late* if a later run, the release of
+  the buffer, or an upload to another tensor overwrote one of its bytes. A read is *hasty* if the
+  run was started without waiting and no call has waited since, unless the same backend does the
+  read in order. An upload can be hasty in the same way.
 
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """
@@ -47,47 +47,47 @@ from allocsim.systems.ggml.host_record.record_log import (
 )
 
 Span = tuple[RecordedBuffer, int, int]
-"""RecordedBuffer, first address and the address behind the last."""
+"""A buffer, the first address of a range in the buffer, and the address after the last."""
 
 COPY: Final = re.compile(r"[^#]+#(?P<of>.+)#(?P<number>\d)")
-"""What a scheduler calls its copies."""
+"""The names that a scheduler gives to its copies: `backend#input#number`."""
 
 BOTH: Final = INPUT | OUTPUT
-"""By which it keeps allocators from their bytes."""
+"""The flags of a scheduler's copies, which keep allocators from reusing the copies' bytes."""
 
 KEPT: Final = 3
-"""Repetitions of a block of runs that are judged."""
+"""The most repetitions of a block of equal runs that are judged."""
 
 LONGEST: Final = 4
-"""Runs in a block."""
+"""The most runs in a repeated block."""
 
 Read = tuple[RecordedTensor, int, int]
-"""A root and a range of its bytes."""
+"""A read by the host: a root, the first byte in the root, and the end of the range."""
 
 
 @dataclass(slots=True, eq=False)
 class RunFacts:
-    """A run, or the end of a buffer (`given_back`), and what the host did about it."""
+    """A run, or the release of a buffer (`given_back`), with the host's uploads and reads."""
 
     event: int
     run: RecordedRun | None = None
     given_back: RecordedBuffer | None = None
     left_out: dict[RecordedTensor, str] = field(default_factory=dict)
-    """Leafs that were not uploaded, and do not hold what was laid there: what took its bytes."""
+    """Leaf that was not uploaded and has lost its old content -> the run or upload that took it."""
     assumed: set[RecordedTensor] = field(default_factory=set)
-    """Leafs that are assumed to be uploaded."""
+    """Leafs that are assumed to be uploaded before the run, without a recorded upload."""
     reads: set[Read] = field(default_factory=set)
     late: dict[int, set[Read]] = field(default_factory=dict)
-    """Place of the last run or end before a late read -> what was read."""
+    """Index of the last run or release before a late read -> the late reads."""
     overlaid: dict[Touch, set[Read]] = field(default_factory=dict)
-    """Upload that took bytes of the run behind it -> what was read of them."""
+    """Upload that overwrote results of this run -> the later reads of the overwritten bytes."""
     hasty_reads: set[Read] = field(default_factory=set)
     hasty_upload: bool = False
     """Whether a leaf was written while the run might read it."""
 
 
 def shared_memory(log: RecordLog) -> list[list[RecordedRun]]:
-    """Return the runs that share compute memory, in order, for each session."""
+    """Return for each session its runs in order; the runs of a session share compute memory."""
     leader: dict[RecordedBuffer, RecordedBuffer] = {}
 
     def find(memory: RecordedBuffer) -> RecordedBuffer:
@@ -106,20 +106,20 @@ def shared_memory(log: RecordLog) -> list[list[RecordedRun]]:
 
 
 def placed(run: RecordedRun) -> Iterator[PlacedTensor]:
-    """Yield all tensors of a run: leafs, roots outside of the graph, nodes."""
+    """Yield all tensors of a run: first leafs, then roots outside of the graph, then nodes."""
     yield from run.leafs
     yield from run.outside
     yield from run.nodes
 
 
 def in_plan(tensor: PlacedTensor, event: int) -> bool:
-    """Return whether a tensor counts as planned: in compute memory, or in what was given back."""
+    """Return whether a tensor counts as planned: it is in compute memory or in a freed buffer."""
     memory = tensor.memory
     return memory is not None and bool(tensor.told.data) and (memory.computes or memory.dead(event))
 
 
 def is_leaf(tensor: PlacedTensor) -> bool:
-    """Return whether the host fills a tensor: a root that no op makes."""
+    """Return whether the host fills a tensor: it is a root that no op writes."""
     return tensor.told.op == NONE and tensor.view_src is None
 
 
@@ -127,7 +127,7 @@ Kept = TypeVar("Kept")
 
 
 def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None:
-    """Append a step, unless a block of steps that ends with it is there three times already."""
+    """Append a step; if a block that ends with it follows three equal blocks, remove the block."""
     steps.append(step)
     for length in range(1, LONGEST + 1):
         keys = [key(one) for one in steps[-length * (KEPT + 1) :]]
@@ -137,9 +137,10 @@ def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None
 
 
 def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:
-    """Return the copies of inputs that a pipelined scheduler keeps for its other runs, each with
-    its number; none for other runs. They are called `backend#input#number`, and flagged as both
-    input and output; the copy of this run is the input itself, or a node.
+    """Return copy -> number for the input copies that a pipelined scheduler keeps for other runs.
+
+    The table is empty for other runs. The copies are named `backend#input#number` and flagged as
+    both input and output. The copy that this run uses is the input itself, or a node.
     """
     names = {tensor.told.name for tensor in (*run.leafs, *run.nodes)} if run.backends else set()
     found = {
@@ -149,13 +150,13 @@ def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:
 
 
 def copy_in_turn(run: RecordedRun) -> int | None:
-    """Return which of its copies a pipelined scheduler uses in a run; None for other runs."""
+    """Return the number of the input copy that a pipelined scheduler uses in a run, else None."""
     spare = {*spare_copies(run).values()}
     return next(number for number in range(len(spare) + 1) if number not in spare) if spare else None
 
 
 def memories_of(run: RecordedRun) -> list[RecordedBuffer]:
-    """Return the buffers in which the tensors of a run lie, in the order of their births."""
+    """Return the buffers that hold tensors of a run, in the order of their allocation."""
     found = {tensor.memory: None for tensor in placed(run) if tensor.memory is not None}
     return sorted(found, key=lambda memory: memory.number)
 
@@ -175,25 +176,26 @@ def _meet(one: Span, other: Span) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Leaf:
-    """What is known of one leaf in compute memory."""
+    """The state of one leaf in compute memory."""
 
     span: Span
     uploaded: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of its bytes, since its last run."""
+    """Byte ranges of the leaf that the host uploaded since the leaf's last run."""
     by_call: bool = False
-    """Whether a call ever wrote it, or the leaf that lay there before."""
+    """Whether a recorded call ever wrote this leaf or an earlier leaf in the same bytes."""
     taken: str = ""
-    """What took a byte of it since it was laid."""
+    """The run or upload that overwrote a byte of the leaf since its upload; empty if none did."""
 
 
 def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
-    """Return runs and ends of buffers of a session, in order, with what the host did."""
+    """Return the runs and buffer releases of a session in order, with the host's accesses."""
     return host_of(log, runs).done
 
 
 def host_of(log: RecordLog, runs: Sequence[RecordedRun], stop: int | None = None) -> "FollowedHost":
-    """Follow all that happened in a session, from the birth of its first buffer on; of the log so
-    many happenings.
+    """Follow all happenings of a session, from the allocation of its first buffer on.
+
+    `stop` ends the walk before that index of `log.happened`; None follows the whole log.
     """
     host = FollowedHost(log, {memory for run in runs for memory in memories_of(run)})
     mine = set(runs)
@@ -212,18 +214,18 @@ class FollowedHost:
         self.done: list[RunFacts] = []
         self.leafs: dict[RecordedTensor, _Leaf] = {}
         self.last: dict[RecordedTensor, int] = {}
-        """Root -> place of the last run that had it."""
+        """Root -> index in `done` of the last run that had the root."""
         self.placed: dict[RecordedTensor, Span] = {}
-        """Where it lay then."""
+        """Root -> its byte range in its last run."""
         self.forms: dict[tuple[int, frozenset[RecordedBuffer]], _GraphForm] = {}
-        """What runs of one graph have in common."""
+        """Graph and dead buffers -> the facts that all such runs share."""
         self.taken_by: dict[int, _GraphForm] = {}
-        """The form of each run, by its place."""
+        """Index in `done` -> the form of the run."""
         self.laid: dict[RecordedTensor, Touch] = {}
         """Root -> its last upload into compute memory."""
 
     def follow(self, one: Happening) -> None:
-        """Take in what happened next: a run of this session, or whatever the host did."""
+        """Follow the next happening: a run of this session, a release, or an access by the host."""
         match one:
             case RecordedRun():
                 self._ran(RunFacts(event=one.event, run=one))
@@ -275,8 +277,8 @@ class FollowedHost:
         return place in self.taken_by and self.taken_by[place].takes(root, span)
 
     def _laid_anew(self, touch: Touch, place: int) -> bool:
-        """Return whether all that is read lies there by one upload behind a run, and nothing took
-        it since.
+        """Return whether one upload after the run wrote all bytes that are read, and nothing has
+        overwritten them since.
         """
         laid = self.laid.get(touch.root)
         if laid is None or laid.memory is None or laid.event < self.done[place].event:
@@ -286,21 +288,24 @@ class FollowedHost:
         return there and whole and (laid.start, laid.stop) in self.leafs[touch.root].uploaded
 
     def _overlaid(self, place: int, root: RecordedTensor, span: Span) -> Touch | None:
-        """Return the first upload behind a run, to another tensor, that took one of these bytes."""
+        """Return an upload after the run, to another tensor, that overwrote one of these bytes."""
         behind = self.done[place].event
         behind_it = (touch for other, touch in self.laid.items() if touch.event > behind and other is not root)
         return next((touch for touch in behind_it if _meet(span, _written(touch))), None)
 
     def _scheduled(self, place: int) -> bool:
-        """Return whether a scheduler computed a run: it has taken its inputs when its call comes
-        back.
+        """Return whether a scheduler computed a run.
+
+        When the scheduler's call returns, the scheduler has already copied its inputs.
         """
         run = self.done[place].run
         return run is not None and bool(run.backends)
 
     def _in_flight(self, place: int, touch: Touch) -> bool:
-        """Return whether a run may go on yet. Which backend of a scheduler computes a tensor is not
-        told: each is taken for it.
+        """Return whether a run may still be executing.
+
+        The log does not say which backend of a scheduler computes a tensor, so an access by any of
+        them counts as ordered after the run.
         """
         run = self.done[place].run
         if run is None or run.waits or touch.by in (run.by, *run.backends):
@@ -329,7 +334,7 @@ class FollowedHost:
         return self.forms[id(run.nodes), dead]
 
     def _found(self, tensor: PlacedTensor, facts: RunFacts, run: RecordedRun) -> None:
-        """Settle whether a leaf of a run holds what the host laid there."""
+        """Decide whether a leaf of a run holds its upload, is assumed to, or was left out."""
         root, memory = tensor.tensor, tensor.memory
         assert memory is not None
         span = _span(tensor.told, memory)
@@ -350,35 +355,36 @@ class FollowedHost:
         leaf.span, leaf.uploaded = span, []
 
     def _spoilt(self, span: Span) -> str:
-        """Return what took a byte since of the last leaf that lay exactly there, if that was
-        uploaded by a call.
+        """Return what overwrote the last leaf that a call had uploaded into exactly these bytes.
+
+        Empty if no such leaf exists or nothing overwrote a byte of the leaf.
         """
         there = [leaf for leaf in self.leafs.values() if leaf.by_call and leaf.span == span]
         return there[-1].taken if there else ""
 
 
 class _GraphForm:
-    """What runs of a graph at its addresses have in common."""
+    """The facts shared by all runs of one graph at the same addresses."""
 
     def __init__(self, run: RecordedRun) -> None:
         planned = [tensor for tensor in placed(run) if in_plan(tensor, run.event)]
         outside, copies = set(run.outside), {*run.copies, *spare_copies(run)}
         self.leafs = [t for t in planned if is_leaf(t) and t.tensor not in copies and t not in outside]
         self.placed = {t.tensor: _span(t.told, t.memory) for t in planned if t.view_src is None and t.memory}
-        """Roots, and where they lie."""
+        """Root -> its byte range."""
         self.memories = {tensor.memory for tensor in planned}
         self.writes = list(_writes(run))
         self._asked: dict[tuple[RecordedTensor, Span], bool] = {}
 
     def takes(self, root: RecordedTensor, span: Span) -> bool:
-        """Return whether an op writes into bytes of a root for another one."""
+        """Return whether an op that writes another root overwrites bytes of this root."""
         if (root, span) not in self._asked:
             self._asked[root, span] = any(other is not root and _meet(span, there) for other, there in self.writes)
         return self._asked[root, span]
 
 
 def _writes(run: RecordedRun) -> Iterator[tuple[RecordedTensor, Span]]:
-    """Yield what the ops of a run write: the root, and the bytes."""
+    """Yield (root, byte range) for each write of the run's ops."""
     flagged = any(tensor.told.flags & COMPUTE for tensor in run.nodes)
     for tensor in run.nodes:
         if flagged and not tensor.told.flags & COMPUTE and tensor.tensor not in run.copies:

@@ -201,7 +201,7 @@ def test_a_record_says_where_what_was_reserved_was_too_little(built: Path, tmp_p
     documents = recorded(tmp_path, [str(built / "host_programs"), "reserved_then_more"])
     rows = [row for document in documents for row in memory_answer(document)]
     assert [(row.asked, row.outgrown) for row in rows] == [(512, None), (2048, 512)]
-    assert any("512 B reserved before were too few for a graph" in text for text in rows[1].sentences())
+    assert any("512 B reserved earlier were too few for a graph" in text for text in rows[1].sentences())
 
 
 def test_steps_of_training_are_told(built: Path, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_graph_made_anew_as_it_was_is_told_in_a_line(built: Path, tmp_path: Pa
     reading.feed(_told_anew(log))
     assert [*map(dumps, documents_of(reading.log))] == [*map(dumps, documents)]
     reading = LogReading("log")
-    with pytest.raises(DocumentError, match="event 0: names 7, where nothing was told to be"):
+    with pytest.raises(DocumentError, match="event 0: names address 7, where no earlier event placed an object"):
         reading.feed(b'{"e":"again","n":0,"tensors":[7],"graph":0}\n')
 
 
