@@ -1,5 +1,6 @@
-"""Detector K on ggml's own kernels.
+"""Detector K (alias contracts of kernels) on ggml's own kernels.
 
-`library_audit` runs each kernel in place and apart, `library_cases` has the calls, and
-`allocator_reach` finds the in-place pairs that the allocator can choose.
+`library_audit` runs each kernel with its result over a source and apart from all sources.
+`library_cases` lists the kernel calls. `allocator_reach` finds the in-place pairs that ggml's
+allocator can choose.
 """

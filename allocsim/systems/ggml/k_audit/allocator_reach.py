@@ -1,19 +1,21 @@
 """Which in-place pairs of source and result can ggml's allocator choose?
 
-The allocator itself is run, in every situation that can change its answer.
+This module runs the allocator itself, in every situation that can change the allocator's answer.
 
-Contract: gallocr lays a result over the first source that it owns, that is no OUTPUT and no view,
-has the result's layout, and has no later reader and no views. So whether it chooses source *s*
-depends on the op's own sources alone: *s* must be such a source, and no source before it that has
-the result's layout (a rival) may be one. `reach` tries every combination of
+Contract: gallocr places a result over the first source that satisfies five conditions. The
+allocator owns the source's memory; the source is no OUTPUT and no view; it has the result's layout;
+no later op reads it; it has no views. So whether gallocr chooses source *s* depends on the op's own
+sources alone: *s* must satisfy the conditions. An earlier source with the result's layout (a rival)
+must fail one of them. `reach` tries every combination of
 
 * a source *s* that is a leaf, or the result of a node;
-* rivals that cannot be chosen because they lie in memory of their own, are flagged OUTPUT, are
-  views, or are read again later;
+* rivals that cannot be chosen because they have memory of their own, are flagged OUTPUT, are views,
+  or are read again later.
 
-smallest graphs first. The answer is the smallest graph in which the allocator chooses *s*. If none
-of these graphs does, no graph does: the rule uses nothing else of a graph, so "never" holds at any
-size. The library builds and plans every graph and computes none.
+It tries the smallest graphs first. The answer is the smallest graph in which the allocator chooses
+*s*. If it chooses *s* in none of these graphs, it does so in no graph: its rule uses nothing else
+of a graph, so "never" is true at any size. The library builds and plans every graph and computes
+none.
 
 What this module does not see: whether the alias is safe
 (`allocsim.systems.ggml.k_audit.library_audit`), and programs that place tensors by hand.
@@ -31,30 +33,30 @@ from allocsim.systems.ggml.k_audit.library_cases import LibraryCase
 
 LEAF, NODE = "leaf", "result of a node"
 VICTIMS: Final = {LEAF: 0, NODE: 1}
-"""What the victim is -> nodes it takes."""
+"""The kind of the tested source (the victim) -> the nodes that the kind adds to a graph."""
 
 APART, OUTPUT, VIEW, READ_AGAIN = "memory of its own", "flagged OUTPUT", "view", "read again later"
 RIVALS: Final = {APART: 0, OUTPUT: 0, VIEW: 1, READ_AGAIN: 1}
-"""Why a rival cannot be taken -> nodes it takes, for each rival."""
+"""The reason why a rival cannot be chosen -> the nodes that each rival then adds to a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What the allocator did."""
+    """Whether, and in which graphs, the allocator chose an in-place pair."""
 
     ways: tuple[str, ...]
-    """The ways in which it chose the alias, smallest graph first; empty: never."""
+    """The kinds of graph in which the allocator chose the alias, smallest first; empty: never."""
     tried: int
     words: str
     """The smallest graph, or the statement that there is none."""
     rows: Rows | None = None
-    """The smallest graph as it was planned; where there is none, the smallest that was tried."""
+    """The smallest such graph as it was planned; if there is none, the smallest graph tried."""
 
 
 def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = False) -> Reach:
-    """Ask whether the result of a case is ever laid over the operand at position `victim`.
+    """Return whether the allocator ever places a case's result over the operand at `victim`.
 
-    With `every`, try all ways.
+    Without `every`, the search stops at the first graph in which it does.
     """
     hits: list[tuple[str, str, Rows]] = []
     first: Rows | None = None
@@ -70,8 +72,8 @@ def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = Fal
     if hits:
         return Reach(ways=tuple(way for way, _, _ in hits), tried=tried, words=hits[0][1], rows=hits[0][2])
     said = (
-        f"never: in all {tried} kinds of graph the allocator puts the result apart, and nothing else in a graph "
-        "enters its rule"
+        f"never: in all {tried} kinds of graph the allocator places the result apart, and its rule uses nothing "
+        "else of a graph"
     )
     return Reach(ways=(), tried=tried, words=said, rows=first)
 
@@ -79,8 +81,8 @@ def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = Fal
 def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
     """Return (operand position, source slot) of the sources whose type, ne and nb are the result's.
 
-    That is what gallocr asks before it takes one. The slot may differ from the position where an
-    optional source is left out.
+    gallocr requires equal type, ne and nb before it places a result over a source. Slot and
+    position can differ if an optional source is left out.
     """
     table = records([*operands, result])
     last = table[-1]
@@ -93,7 +95,7 @@ def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
 
 
 def rivals_of(library: Library, case: LibraryCase, victim: int) -> list[int]:
-    """Return the positions before `victim` that the allocator would take first."""
+    """Return the operand positions before `victim` that the allocator considers first (rivals)."""
     with LibraryWorkspace(library) as ws:
         ctx = ws.context(tensors=16)
         operands = [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]
@@ -101,7 +103,7 @@ def rivals_of(library: Library, case: LibraryCase, victim: int) -> list[int]:
 
 
 def _ways(library: Library, case: LibraryCase, victim: int) -> Iterator[tuple[str, str]]:
-    """Victim and reason of the rivals, fewest nodes first."""
+    """Yield (kind of the victim, reason of the rivals), the graph with the fewest nodes first."""
     rivals = rivals_of(library, case, victim)
     reasons = RIVALS if rivals else {"": 0}
     ways = [

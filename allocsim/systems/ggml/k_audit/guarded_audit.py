@@ -1,17 +1,18 @@
-"""The memory accesses of each kernel of a ggml library, measured: its reads and writes, bytes it
+"""Measure the memory accesses of each kernel of a ggml library: which bytes it reads, writes and
 leaves unwritten, and whether the number of threads changes its result.
 
 Contract
 --------
 * `audit_guarded(child)` makes every form of every op that the library has
   (`allocsim.systems.ggml.k_audit.op_forms`) and runs each between red zones
-  (`allocsim.systems.ggml.k_audit.guarded_kernels`). A row is an op: the number of forms that ran,
-  the sources that some form reads, the sources that the op writes by definition, and each kind of
-  wrong access with its first form.
-* An op without a form, a form whose builder aborts and a form that the CPU does not support are
-  reported by name, never skipped silently.
+  (`allocsim.systems.ggml.k_audit.guarded_kernels`). The audit has a row for each op: the number of
+  forms that ran, the sources that some form reads, the sources that the op writes by definition,
+  and each kind of wrong access with the first form that showed it.
+* The audit reports by name an op without a form, a form whose builder aborts, and a form that the
+  CPU does not support.
 
-What this module does not see: results over sources (`allocsim.systems.ggml.k_audit.library_audit`).
+What this module does not see: kernels whose result is placed over a source
+(`allocsim.systems.ggml.k_audit.library_audit`).
 """
 
 import json
@@ -33,23 +34,23 @@ from allocsim.systems.ggml.k_audit.guarded_kernels import (
 from allocsim.systems.ggml.k_audit.op_forms import forms, without_form
 
 PATIENCE: Final = 30.0
-"""Seconds that a form may take alone, which is a few milliseconds of work: one that has not ended
-by then waits for a thread that is gone."""
+"""Seconds that a form may take when it runs alone. A form is a few milliseconds of work, so a form
+that has not ended by then waits for a thread that no longer exists."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ContractRow:
-    """One op, measured."""
+    """The measured accesses of one op."""
 
     op: str
     forms: int = 0
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
     misdeeds: dict[str, tuple[int, Misdeed, str]] = field(default_factory=dict)
-    """Kind -> in how many forms, the one of the first form, and that form in words."""
+    """Kind -> (number of forms that showed it, misdeed of the first form, first form in words)."""
 
     def add(self, one: SingleOp, guarded: Guarded) -> None:
-        """Take up what one form did."""
+        """Add the accesses of one form to the row."""
         self.forms += 1
         self.reads.update(guarded.reads)
         self.writes.update(guarded.writes)
@@ -76,19 +77,19 @@ class ContractRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedAudit:
-    """What all ops of one library did."""
+    """The measured accesses of all ops of one library."""
 
     rows: tuple[ContractRow, ...]
     refused: tuple[dict[str, str], ...]
-    """Forms that could not be made or run: op or builder, and what ggml said."""
+    """Forms that could not be built or run: op or builder, and ggml's message."""
     without: dict[str, str]
-    """Op of which nothing ran -> why."""
+    """Op of which no form ran -> the reason."""
 
 
 def audit_guarded(
     child: Child, *, ops: Collection[str] | None = None, seed: int = 0, threads: Sequence[int] = THREADS
 ) -> GuardedAudit:
-    """Measure every op of the child's library, or some of them, with one thread and with these."""
+    """Measure every op of the child's library, or only `ops`, with one thread and `threads`."""
     refused: list[dict[str, str]] = []
     made = _made(child, 0, child.call(count_forms), refused)
     chosen = list({json.dumps(one.rows): one for one in made if ops is None or one.op in ops}.values())
@@ -100,7 +101,7 @@ def audit_guarded(
             refused.append({"op": one.op, "types": one.words, "said": found.refused})
             continue
         rows.setdefault(one.op, ContractRow(op=one.op)).add(one, found)
-    # a form whose builder ends the process is known by its builder; most are called as their op
+    # a form whose builder aborts has the builder's name, which in most cases is the op's name
     refused = [one for one in refused if ops is None or one["op"].upper() in ops]
     tried = {one["op"].upper() for one in refused}
     absent = child.call(ops_without, {*rows})
@@ -113,12 +114,15 @@ def audit_guarded(
 
 
 def _made(child: Child, low: int, high: int, refused: list[dict[str, str]]) -> list[SingleOp]:
-    """Return the ops that these forms make; one that ends the process is halved out."""
+    """Return the ops that the forms `low` to `high` make.
+
+    Bisection finds a form that ends the process, and adds it to `refused`.
+    """
     if low == high:
         return []
     try:
         made, untaken = child.call(make_forms, low, high)
-        refused.extend({"op": builder, "types": "", "said": "the CPU does not take it"} for builder in untaken)
+        refused.extend({"op": builder, "types": "", "said": "the CPU does not support it"} for builder in untaken)
         return list(made)
     except ChildDiedError as died:
         if high - low == 1:
@@ -129,25 +133,25 @@ def _made(child: Child, low: int, high: int, refused: list[dict[str, str]]) -> l
 
 
 def count_forms(library: Library) -> int:
-    """Task: return how many forms there are."""
+    """Task: return the number of forms."""
     return sum(1 for _ in forms(library))
 
 
 def builder_of(library: Library, number: int) -> str:
-    """Task: return the variant of one form."""
+    """Task: return the variant (the builder's name) of form `number`."""
     return [case.variant for case in forms(library)][number]
 
 
 def make_forms(library: Library, low: int, high: int) -> tuple[list[SingleOp], list[str]]:
-    """Task: return the ops that some forms make, each alone, and the builders of those that the CPU
-    does not take.
+    """Task: return the ops of the forms `low` to `high`, each as a graph of its own, and the
+    builders of the forms that the CPU does not support.
     """
     made = [(case.variant, rows_of(library, case)) for case in list(forms(library))[low:high]]
     return [one for _, found in made for one in found], [variant for variant, found in made if not found]
 
 
 def ops_without(library: Library, made: set[str]) -> dict[str, str]:
-    """Task: `allocsim.systems.ggml.k_audit.op_forms.without_form`."""
+    """Task: run `allocsim.systems.ggml.k_audit.op_forms.without_form` in the child."""
     return without_form(library, made)
 
 

@@ -1,35 +1,38 @@
-"""P for the kernels of a ggml library: each op runs alone, with known bytes before and behind each
-of its tensors.
+"""Detector P (memory sanitizer) for the kernels of a ggml library: each op runs alone, with known
+bytes before and after each of its tensors.
 
 Contract
 --------
 * `single_ops(rows)` cuts a graph into graphs of one op each, and joins equal ones;
-  `rows_of(library, case)` makes such a graph of a case of the audit. A result that lies in a source
-  (CPY, SET_ROWS, `*_inplace`) stays a view of it.
+  `rows_of(library, case)` makes such a graph of a case of the audit. A result that is a view of a
+  source (CPY, SET_ROWS, `*_inplace`) stays a view of that source.
 * `guard(library, ops)` runs each graph in a `_Room`: every leaf, the result and the work buffer
-  have red zones of `REDZONE` bytes before and behind them. Bytes between the elements of a strided
-  operand belong to the red zones. All bytes outside of operands' elements are filled with one byte,
-  and three runs at one thread differ in that byte:
+  have red zones of `REDZONE` bytes before and after them. Bytes between the elements of a strided
+  operand belong to the red zones. All bytes outside of operands' elements are filled with one byte
+  value. Three runs with one thread use these fill bytes:
 
-      run       round the tensors   in result and work buffer
+      run       around the tensors  in result and work buffer
       first     3E                  3E
       second    C1                  C1
       third     C1                  3E
 
-  Floats of such bytes are ordinary numbers, so a result made from them differs visibly.
+  Floats that consist of these bytes are ordinary numbers, so a result computed from them differs
+  visibly.
 
-* The kinds found (`KINDS`): `Overrun` bytes of a red zone changed; `OperandWritten` an operand
-  changed although the result is no view of it; `ResultUnwritten` bytes of the result kept their
-  fill in the first and second run; `UndeclaredRead` first and third run differ (a red zone is
-  read); `OldRead` second and third differ (old bytes of result or work buffer are read); `Threads`
-  the result depends on the number of threads, by more than rounding (`ROUNDING`) or differently
-  each time; `Hang` the op did not end in `patience` seconds, if given, alone in its process;
-  `Crash` the process ended.
-* A clean kernel was clean in these runs, with these elements. A read within `REDZONE` bytes that
-  changes no bit of the result is not found, nor is an access farther away that touches no tensor.
+* The kinds of finding (`KINDS`). `Overrun`: bytes of a red zone changed. `OperandWritten`: an
+  operand changed although the result is no view of it. `ResultUnwritten`: bytes of the result kept
+  their fill in the first and second run. `UndeclaredRead`: the first and third run differ, so the
+  op read a red zone. `OldRead`: the second and third run differ, so the op read old bytes of the
+  result or the work buffer. `Threads`: the result depends on the number of threads by more than
+  rounding (`ROUNDING`), or differs between equal runs. `Hang`: the op ran alone in its process and
+  did not end within `patience` seconds, if `patience` is given. `Crash`: the process ended, or ggml
+  reported a failure.
+* "Clean" is a statement about these runs with these elements only. A read within `REDZONE` bytes
+  that changes no bit of the result is not found, and neither is a farther access outside of all
+  tensors.
 
-Addresses of findings are bytes from the tensor's first byte, negative before it. What this module
-does not see: plans, and which numbers are right.
+Addresses in findings are counted in bytes from the tensor's first byte; addresses before the tensor
+are negative. What this module does not see: plans, and which numbers are right.
 """
 
 import ctypes
@@ -63,71 +66,71 @@ from allocsim.systems.ggml.k_audit.plan_pairs import executed, plain_row, single
 KINDS: Final = ("Overrun", "OperandWritten", "ResultUnwritten", "UndeclaredRead", "OldRead", "Threads", "Hang", "Crash")
 
 REDZONE: Final = 4096
-"""Bytes before and behind each tensor."""
+"""Size of the red zones before and after each tensor, in bytes."""
 
 LOW: Final = 0x3E
 HIGH: Final = 0xC1
-"""Bytes of foreign memory: as f32 0.19 and -24, as f16 1.6 and -2.9, as bf16 the same as f32."""
+"""Fill bytes: four make an f32 of 0.19 or -24, two an f16 of 1.6 or -2.9, or a bf16 as the f32."""
 
 ABORTED: Final = re.compile(r"\.(c|cpp|h|hpp):\d+: ")
-"""What ggml says where it refuses an op and ends the process by itself: a place of its source."""
+"""A line of ggml's source in a message: ggml itself refused an op and ended the process."""
 
 FATAL: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
-"""Ends that a kernel brings about; a time limit and a lack of memory are none."""
+"""Signals that a faulty kernel causes; a time limit or a lack of memory sends other signals."""
 
 HURRY: Final = 0.1
-"""Part of the patience that an op gets in company: one that takes longer is run again, alone."""
+"""The part of `patience` allowed to an op that shares a fork; a slower op runs again alone."""
 
 THREADS: Final = (2, 4, 8)
 DRAWS: Final = 3
-"""Other elements that are tried before a source counts as not read."""
+"""How many other draws of elements are tried before a source counts as not read."""
 
 REPEATS: Final = 3
-"""Runs with each number of threads."""
+"""How many runs are made with each number of threads."""
 
 ROUNDING: Final = 1e-4
-"""Relative difference up to which another number of threads may sum in another order (f32, and
-results of f16 and quantised products, whose inputs are rounded in blocks)."""
+"""The largest relative difference that another order of summation with more threads explains (for
+f32, and for results of f16 and quantised products, which round their inputs in blocks)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeed:
-    """One thing that a kernel did and may not."""
+    """One forbidden access or other fault of a kernel."""
 
     kind: str
     where: str = ""
-    """`result`, `source 2` or `work`: round or in which tensor."""
+    """The tensor in or around which it happened: `result`, `source 2` or `work buffer`."""
     start: int = 0
     nbytes: int = 0
-    """First byte, counted from the tensor's own, and how many there are."""
+    """`start` is the first byte, counted from the tensor's; `nbytes` is the number of bytes."""
     size: int = 0
-    """Bytes of the tensor."""
+    """Size of the tensor in bytes."""
     threads: int = 1
     error: float | None = 0.0
     said: str = ""
 
     @property
     def words(self) -> str:
-        """What happened, in words."""
+        """The fault as a clause for people."""
         threads = f", {self.threads} threads" if self.threads > 1 else ""
         return f"{WORDS[self.kind](self)}{threads}"
 
 
 WORDS: Final = {
-    "Overrun": lambda one: f"it writes {one.nbytes} bytes outside its {one.where} of {one.size} bytes, from byte {one.start} on",
-    "OperandWritten": lambda one: f"it writes {one.nbytes} bytes of its {one.where}, from byte {one.start} on",
-    "ResultUnwritten": lambda one: f"it leaves {one.nbytes} bytes of its result as they were, from byte {one.start} on",
-    "UndeclaredRead": lambda one: f"bytes round the tensors change {one.nbytes} bytes of its result, from byte {one.start} on",
-    "OldRead": lambda one: f"what lay in its {one.where} changes {one.nbytes} bytes of its result, from byte {one.start} on",
-    "Threads": lambda one: f"{one.nbytes} bytes of its result depend on the number of threads",
-    "Hang": lambda one: f"it does not end within {one.said} seconds",
-    "Crash": lambda one: f"it ends the process: {one.said}",
+    "Overrun": lambda one: f"the kernel writes {one.nbytes} bytes outside its {one.where} of {one.size} bytes, from byte {one.start} on",
+    "OperandWritten": lambda one: f"the kernel writes {one.nbytes} bytes of its {one.where}, from byte {one.start} on",
+    "ResultUnwritten": lambda one: f"the kernel leaves {one.nbytes} bytes of its result unwritten, from byte {one.start} on",
+    "UndeclaredRead": lambda one: f"bytes around the tensors change {one.nbytes} bytes of the result, from byte {one.start} on",
+    "OldRead": lambda one: f"old bytes of the {one.where} change {one.nbytes} bytes of the result, from byte {one.start} on",
+    "Threads": lambda one: f"{one.nbytes} bytes of the result depend on the number of threads",
+    "Hang": lambda one: f"the kernel does not end within {one.said} seconds",
+    "Crash": lambda one: f"the kernel ends the process: {one.said}",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleOp:
-    """A graph of one op, and the nodes of a graph that are this op."""
+    """A graph of one op, and the nodes of the original graph that are this op."""
 
     op: str
     rows: Rows
@@ -137,19 +140,19 @@ class SingleOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What one op did."""
+    """The measured accesses of one op."""
 
     misdeeds: tuple[Misdeed, ...] = ()
     reads: tuple[int, ...] = ()
-    """Source slots of which other elements give another result."""
+    """Source slots that the op reads: other elements in them change the result."""
     writes: tuple[int, ...] = ()
-    """Source slots that the result is a view of."""
+    """Source slots that the op writes by definition: the result is a view of the source."""
     refused: str = ""
-    """Why it could not be run."""
+    """Why the op could not be run; empty if it ran."""
 
 
 def single_ops(rows: Rows) -> list[SingleOp]:
-    """Return the executed ops of a graph, each alone. O(nodes x sources)."""
+    """Return each executed op of a graph as a graph of its own. O(nodes x sources)."""
     leafs, everything, sources = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]], sources_of(rows)
     roots = roots_of(rows)
     found: dict[str, tuple[Rows, list[int]]] = {}
@@ -164,7 +167,7 @@ def single_ops(rows: Rows) -> list[SingleOp]:
 
 
 def in_words(rows: Rows) -> str:
-    """Return types and dimensions of the sources of a graph of one op."""
+    """Return the types and dimensions of the sources of a one-op graph, in words."""
     several = groupby(f"{leaf['type']}{_dims(leaf['ne'])}" for leaf in rows["leafs"])
     counted = [(len([*same]), words) for words, same in several]
     return " and ".join(words if count == 1 else f"{count} x {words}" for count, words in counted) or "no source"
@@ -178,7 +181,7 @@ def _dims(ne: Sequence[int]) -> list[int]:
 def _in_its_source(
     everything: Sequence[Mapping[str, Any]], roots: Sequence[int], place: int, sources: Sequence[int | None]
 ) -> Rows:
-    """Return an op alone; a result that lies in one of its sources stays a view of it."""
+    """Return an op as a graph of its own; a result inside one of its sources stays a view of it."""
     row = everything[place]
     alone = single_op(row, [None if source is None else everything[source] for source in sources], sources)
     (node,) = alone["nodes"]
@@ -197,7 +200,10 @@ def _offset(row: Mapping[str, Any]) -> int:
 
 
 def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
-    """Task part: return the ops that a case makes, each alone; the builder may end the process."""
+    """Part of a task: return each op that a case makes as a graph of its own.
+
+    Empty if the CPU does not support the result's op. The builder may end the process.
+    """
     with LibraryWorkspace(library) as ws:
         ctx = ws.context(tensors=32, graph_size=16)
         result = case.build(ctx, case.tensors(ctx))
@@ -216,8 +222,9 @@ def guard(
     patience: float = 0,
     reads: bool = True,
 ) -> list[Guarded]:
-    """Task: run each op alone and guarded; one that takes longer than `patience` ends the process
-    by SIGALRM. Without `reads` it is not asked which sources are read, which takes runs of its own.
+    """Task: run each op alone between red zones. An op that takes longer than `patience` seconds
+    ends the process by SIGALRM; 0 is no limit. Without `reads`, the extra runs that find out which
+    sources are read are left out.
     """
     found = []
     for one in ops:
@@ -228,10 +235,10 @@ def guard(
 
 
 def guard_each(child: Child, ops: Sequence[SingleOp], *, patience: float = 0, **how: Any) -> list[Guarded]:
-    """Guard ops in a fork; where one ends it, that one is convicted and the rest run in another.
+    """Guard ops in a fork; if an op ends the fork, report that op and run the rest in other forks.
 
-    `how` as for `guard`.
-    `patience`: seconds for an op alone, where one that takes longer is to be convicted; 0 is none.
+    `patience`: seconds after which an op that runs alone is reported as `Hang`; 0 is no limit.
+    `how`: the other arguments of `guard`.
     """
     if not ops:
         return []
@@ -274,7 +281,7 @@ def _spans(kind: str, wrong: NDArray[np.bool_], **facts: Any) -> Iterator[Misdee
 
 
 def _joined(found: Sequence[Misdeed]) -> Iterator[Misdeed]:
-    """Yield each kind and place once: the one with the most bytes."""
+    """Yield one misdeed for each kind and tensor: the misdeed with the most bytes."""
     most: dict[tuple[str, str], Misdeed] = {}
     for one in found:
         known = most.get((one.kind, one.where))
@@ -284,7 +291,7 @@ def _joined(found: Sequence[Misdeed]) -> Iterator[Misdeed]:
 
 
 class _Room:
-    """One op between red zones; see the module."""
+    """One op whose tensors are placed between red zones, as the module's contract says."""
 
     def __init__(self, ws: LibraryWorkspace, rows: Rows, seed: int) -> None:
         self.ws, self.seed = ws, seed
@@ -319,7 +326,7 @@ class _Room:
         self.work = np.zeros(2 * REDZONE + plan.work_size, np.uint8)
 
     def _marked(self, places: Sequence[int] | range) -> NDArray[np.bool_]:
-        """Return which bytes of the memory are elements of these tensors."""
+        """Return a mask of the memory: True for bytes that are elements of these tensors."""
         self.memory[:] = 0
         for place in places:
             array = self.graph.arrays[place]
@@ -327,7 +334,7 @@ class _Room:
         return np.asarray(self.memory != 0)
 
     def run(self, outside: int, inside: int, threads: int, found: list[Misdeed]) -> NDArray[np.uint8]:
-        """Run the op; return the bytes of its result, and add what it did to memory."""
+        """Run the op; return the bytes of its result, and add forbidden writes to `found`."""
         start, nbytes = self.result
         self.memory[:] = outside
         if not self.in_source:
@@ -342,7 +349,7 @@ class _Room:
         edge = REDZONE + plan.work_size
         self.work[edge:] = outside
         if library.ggml_graph_compute(self.graph.single, ctypes.addressof(plan)):
-            found.append(Misdeed(kind="Crash", said="ggml says that it failed", threads=threads))
+            found.append(Misdeed(kind="Crash", said="ggml reported that it failed", threads=threads))
         changed = self.memory != before
         changed[start : start + nbytes][self.elements] = False
         changed[self.meant] = False
@@ -356,7 +363,7 @@ class _Room:
         return self._result()
 
     def _result(self) -> NDArray[np.uint8]:
-        """Return the bytes of the result; 0 between its elements, which are nobody's."""
+        """Return the bytes of the result; bytes between its elements are set to 0."""
         start, nbytes = self.result
         return np.where(self.elements, self.memory[start : start + nbytes], np.uint8(0))
 
@@ -365,7 +372,7 @@ class _Room:
             if place in (self.leafs, self.leafs + 1):
                 continue
             low, high = offset - REDZONE // 2, -(-(offset + self.sizes[place]) // REDZONE) * REDZONE + REDZONE // 2
-            low = 0 if offset == REDZONE else low  # nobody lies before the first, nor behind the last
+            low = 0 if offset == REDZONE else low  # no tensor precedes the first or follows the last
             high = len(self.memory) if high + REDZONE // 2 == len(self.memory) else high
             at = np.flatnonzero(changed[low:high]) + low
             if not len(at):
@@ -385,7 +392,7 @@ class _Room:
             )
 
     def by_threads(self, want: NDArray[np.uint8], threads: Sequence[int]) -> Iterator[Misdeed]:
-        """Yield what depends on the number of threads."""
+        """Yield the misdeeds of runs with more threads; `want` is the result with one thread."""
         found: list[Misdeed] = []
         for count in threads:
             runs = [self.run(HIGH, LOW, count, found) for _ in range(REPEATS)]
@@ -409,10 +416,10 @@ class _Room:
         return relative_error(one, other)
 
     def reads(self, want: NDArray[np.uint8]) -> tuple[int, ...]:
-        """Return the source slots of which other elements give another result.
+        """Return the source slots whose elements the result depends on.
 
-        Of one that the result is a view of, bytes that keep what was given are not written, so they
-        say nothing.
+        If the result is a view of a source, bytes that keep their given content were not written
+        and are not compared.
         """
         found, given = [], self.given
         for slot, place in enumerate(self.sources):

@@ -2,32 +2,35 @@
 
 Contract
 --------
-* ggml's planner may lay the result of every op of its in-place list over *any* source of the same
+* ggml's planner may place the result of every op of its in-place list over *any* source of the same
   layout (type, ne, nb) that this op reads last. `audit` runs each such kernel twice on equal
-  operands, once with the result in memory of its own and once exactly over the source, and compares
-  bytes. `measured` is "safe" if they agree in all cases, else "unsafe", with the largest difference
-  relative to the largest magnitude of the result apart (infinite if only one of the two has a NaN
-  somewhere).
-* Each case runs with every number of threads; with several threads and several rows in the result,
-  `REPEATS` times. `threads` is the fewest with which a difference was seen. If a case is right with
-  fewer threads and wrong with more, the pair races; `races_at` is that number of threads.
-* A kernel that leaves bytes of its result unwritten, even apart, is wrong wherever the result lies.
-  Such a case tells nothing about in-place pairs and is listed under `refused`.
+  operands, once with the result in memory of its own ("apart") and once exactly over the source.
+  `measured` is "safe" if both results have equal bytes in all cases, else "unsafe". `max_error` is
+  the largest difference relative to the largest magnitude of the result apart; it is infinite if
+  only one of the two results has a NaN somewhere.
+* Each case runs with every number of threads. With several threads and several rows in the result,
+  it runs `REPEATS` times. `threads` is the lowest number of threads that showed a difference. If a
+  case is right with fewer threads and wrong with more, the pair races; `races_at` is the lowest
+  number of threads with which such a case was wrong.
+* A kernel that leaves bytes of its result unwritten, even apart, is wrong wherever the result is
+  placed. Such a case proves nothing about in-place pairs and is listed under `refused`.
 * Other layouts are measured for information; ggml promises none of them. `shifted`: the result
-  begins 1 element or 32 bytes behind or before the source. `partial`: it lies over the last or
-  first half. `duplicate over`: one source is passed for all sources of its layout, and the result
-  over it is compared with the result apart. Before each run the addresses are compared with the
-  requested ones, and a canary is checked: bytes written into the result must show in the source.
+  begins 1 element or 32 bytes after or before the source. `partial`: the result covers the last or
+  the first half of the source. `duplicate over`: the same source is passed for all sources of its
+  layout, and the result over it is compared with the result apart. Before each run, the addresses
+  are compared with the requested ones, and bytes written into the result must appear in the source.
 * `reachable` is decided by the real allocator on every kind of graph that can change its answer
-  (`allocsim.systems.ggml.k_audit.allocator_reach`). `graph` is the smallest graph in which it
-  chooses the pair, or the statement that it never does; `ways` has all kinds of such graphs.
-* The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): its result over
-  the operand of the norm and over the weights. If the fused kernel ran, and not two kernels, the
-  memory of the norm stays unwritten; otherwise no row is made.
-* Every (op, types) group runs in a forked child; if that aborts, each of its variants runs by
-  itself. A variant that aborts alone is listed under `refused` with ggml's message.
+  (`allocsim.systems.ggml.k_audit.allocator_reach`). `graph` is the smallest graph in which the
+  allocator chooses the pair, or the statement that it never does; `ways` lists all such kinds of
+  graph.
+* The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): the result over
+  the operand of the norm, and the result over the weights. The memory of the norm stays unwritten
+  only if the fused kernel ran; if two kernels ran, there are no such rows.
+* Every (op, types) group runs in a forked child; if the child aborts, each variant of the group
+  runs in a child of its own. A variant that aborts alone is listed under `refused` with ggml's
+  message.
 
-Numbers are those of this machine's kernels. What this module does not see: other backends.
+The measurements are true of this machine's kernels. What this module does not see: other backends.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,17 +56,17 @@ from allocsim.systems.ggml.k_audit.library_cases import FUSED_OP, LibraryCase, c
 THREADS: Final = (1, 2, 4)
 
 REPEATS: Final = 12
-"""Runs of a case with several threads and several rows: a race shows by chance."""
+"""Runs of a case with several threads and several rows, because a race shows only by chance."""
 
 SEED: Final = 1501
 LAYOUTS: Final = ("over", "duplicate over", "shifted", "partial")
 VECTOR: Final = 32
-"""Bytes of a vector register."""
+"""Size of a vector register in bytes; a shift of the layout `shifted`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LibraryAuditRow:
-    """One kernel contract: an op, a source slot, what is declared and what was measured."""
+    """One alias contract: an op, a source slot, the declaration and the measurement."""
 
     op: str
     source: int
@@ -72,17 +75,17 @@ class LibraryAuditRow:
     max_error: float = 0.0
     unsafe: int = 0
     threads: int = 0
-    """The fewest threads with which a case differed; 0 where none did."""
+    """The fewest threads with which a case differed; 0 if none did."""
     races_at: int = 0
-    """The fewest threads with which a case differed that was right with fewer; 0 where none did."""
+    """The fewest threads with which a case was wrong that was right with fewer; 0 if none was."""
     smallest: str = ""
     """The smallest case that differs with the fewest threads, in words."""
     reach: Reach | None = None
     unwritten: str = ""
-    """A case, in words, of which bytes of the result apart stay as they were."""
+    """A case, in words, that leaves bytes of its result unwritten even apart; empty for none."""
 
     def add(self, threads: int, want: NDArray[Any], over: NDArray[Any] | None) -> None:
-        """Count a case: its result apart, and what differs from it with so many threads, if any."""
+        """Count a case: its result apart, and a result with `threads` that differs, or None."""
         self.cases += 1
         if over is not None:
             self.unsafe += 1
@@ -92,7 +95,8 @@ class LibraryAuditRow:
     def public(self) -> dict[str, Any]:
         """Return the row as the command prints it.
 
-        The list declares exact aliases of one source, and says nothing of a source given twice.
+        ggml's in-place list declares exact aliases of one source safe. About a source that is
+        passed twice it declares nothing (None).
         """
         reached = bool(self.reach and self.reach.ways)
         return {
@@ -117,20 +121,20 @@ class LibraryAuditRow:
 
 @dataclass(slots=True, kw_only=True)
 class Audit:
-    """What was measured on one library."""
+    """The measurements of one library."""
 
     version: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     refused: list[dict[str, str]] = field(default_factory=list)
-    """Groups that aborted: op, types, what ggml said."""
+    """Groups that aborted or left bytes unwritten: op, types, and the message."""
     unaudited: list[str] = field(default_factory=list)
-    """Ops of the in-place list without a case."""
+    """Ops of the in-place list for which the table has no case."""
     graphs: dict[tuple[str, int], Rows] = field(default_factory=dict)
     """(op, source) of each unsafe row -> the planned graph that its `graph` describes."""
 
     @property
     def unsafe(self) -> list[dict[str, Any]]:
-        """The rows whose kernel breaks what the list declares."""
+        """The rows that were declared safe and measured unsafe."""
         return [row for row in self.rows if row["declared"] and row["measured"] == "unsafe"]
 
 
@@ -142,9 +146,9 @@ def audit(
     seed: int = SEED,
     layouts: Sequence[str] = ("over",),
 ) -> Audit:
-    """Audit the in-place list of the child's library, or some of its ops.
+    """Audit all ops of the in-place list of the child's library, or only `ops`.
 
-    Each (op, types, layout) group runs in a fork.
+    Each (op, types, layout) group runs in a fork. Raises EngineError for an unknown op.
     """
     about = child.call(groups)
     result = Audit(version=about["version"])
@@ -153,7 +157,7 @@ def audit(
         if op not in about["ops"]:
             raise EngineError(f"{op!r} is no op of ggml {result.version}: {', '.join(about['ops'])}")
         if op not in about["groups"]:
-            continue  # no planner lays its result over a source
+            continue  # the op is not on the in-place list: no planner places its result over a source
         types = about["groups"][op]
         if not types:
             result.unaudited.append(op)
@@ -176,7 +180,7 @@ def audit(
 def measure_groups(
     child: Child, op: str, types: Mapping[str, Sequence[str]], threads: tuple[int, ...], seed: int, *, layout: str
 ) -> tuple[list[LibraryAuditRow], list[dict[str, str]]]:
-    """Return the rows of one op, and what aborted."""
+    """Return the rows of one op, and the groups that aborted or left bytes unwritten."""
     found: list[LibraryAuditRow] = []
     refused: list[dict[str, str]] = []
     todo = [(group, tuple(variants)) for group, variants in types.items()]
@@ -198,15 +202,16 @@ def measure_groups(
 
 
 CANARY: Final = 0x7F
-"""What memory is filled with to see whether it is written."""
+"""The byte that fills memory, so that an unwritten byte can be recognised."""
 
 
-UNWRITTEN: Final = "it leaves bytes of its result as they were, wherever that lies"
+UNWRITTEN: Final = "the kernel leaves bytes of its result unwritten, wherever the result is placed"
 
 
 def groups(library: Library) -> dict[str, Any]:
-    """Task: the version, and for each in-place op the operand types its cases use, with their
-    variants.
+    """Task: return the version, all ops, and `groups`.
+
+    `groups` has for each in-place op the operand types of its cases, with their variants.
     """
     table: dict[str, dict[str, list[str]]] = {}
     for op in sorted(library.in_place_ops):
@@ -218,7 +223,7 @@ def groups(library: Library) -> dict[str, Any]:
 
 
 def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
-    """Add one group's findings; the words of an unsafe case win over those of a safe one."""
+    """Add the row of one group; the words of an unsafe case replace the words of a safe case."""
     if (row.unsafe and (not into.unsafe or row.threads < into.threads)) or into.reach is None:
         into.smallest, into.reach = row.smallest, row.reach
     into.races_at = min(filter(None, (into.races_at, row.races_at)), default=0)
@@ -231,7 +236,7 @@ def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
 def measure(  # noqa: PLR0917 - what a task is given
     library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str, variants: Sequence[str]
 ) -> list[LibraryAuditRow]:
-    """Task: run every case of one op, group of types and some variants, and return its rows."""
+    """Task: run the cases of one op that have these types and variants, and return their rows."""
     chosen = [case for case in cases(library, op) if case.types == types and case.variant in variants]
     return measure_cases(library, op, chosen, threads=threads, seed=seed, layout=layout)
 
@@ -241,7 +246,8 @@ def measure_cases(
 ) -> list[LibraryAuditRow]:
     """Run these cases of one op, and return their rows.
 
-    Each runs apart, and as the layout says for each source with the layout of the result.
+    Each case runs with its result apart, and then with its result placed as `layout` says over each
+    source that has the result's type, ne and nb.
     """
     rows: dict[int, LibraryAuditRow] = {}
     for case in chosen:
@@ -275,8 +281,8 @@ def measure_cases(
 
 
 def fused_rows(library: Library, threads: Sequence[int], seed: int) -> list[LibraryAuditRow]:
-    """Task: measure the fused kernel over what it norms (source 0) and over the weights (source 1);
-    no row of a library that runs two kernels.
+    """Task: measure the fused kernel with its result over the operand of the norm (source 0) and
+    over the weights (source 1). There are no rows if the library runs two kernels instead.
     """
     rows = [LibraryAuditRow(op=FUSED_OP, source=source) for source in (0, 1)]
     if not {"RMS_NORM", "MUL"} <= library.in_place_ops:
@@ -306,8 +312,8 @@ def run_fused(
     *,
     shift: int = 0,
 ) -> tuple[NDArray[Any], bool]:
-    """Run the two nodes with the last result apart (None) or over an operand, `shift` bytes behind
-    it; return it, and whether the norm's own memory stayed as it was.
+    """Run the two nodes with the last result apart (`victim` None), or `shift` bytes after the
+    begin of an operand. Return the result, and whether the norm's own memory stayed unwritten.
     """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx, last = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
@@ -329,8 +335,9 @@ def run_fused(
 
 
 def _fused_reach(library: Library, victim: int) -> Reach:
-    """Return whether the allocator lays the result of the two nodes over that operand, a leaf; the
-    other in memory of its own.
+    """Return whether the allocator places the result of the two nodes over operand `victim`.
+
+    The operand is a leaf of the graph; the other operand has memory of its own.
     """
     case = next(iter(fused_cases()))
     with LibraryWorkspace(library) as ws:
@@ -351,13 +358,13 @@ def _fused_reach(library: Library, victim: int) -> Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lie:
-    """How a result lies to one operand."""
+    """The placement of a result relative to one operand, the victim."""
 
     victim: int
     shift: int | None
-    """Bytes from the operand to the result; None: apart."""
+    """Bytes from the operand's begin to the result's; None places the result apart."""
     twins: tuple[int, ...] = ()
-    """Operands that lie where the victim does."""
+    """Operands that are placed at the victim's address."""
     words: str = ""
 
 
@@ -378,9 +385,9 @@ def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int])
 
 
 def _differing(run: Callable[[], tuple[NDArray[Any], Any]], threads: int, want: NDArray[Any]) -> NDArray[Any] | None:
-    """Return a result that is not the one apart; None if none of the runs gave one.
+    """Return a result that differs from `want`; None if no run gave such a result.
 
-    Several only where threads share the rows.
+    `run` is called several times only if several threads share the rows of the result.
     """
     rows = max(want.size // max(want.shape[-1], 1), 1) if want.ndim else 1
     for _ in range(REPEATS if threads > 1 and rows > 1 and want.nbytes >= RACING else 1):
@@ -391,8 +398,8 @@ def _differing(run: Callable[[], tuple[NDArray[Any], Any]], threads: int, want: 
 
 
 RACING: Final = 1 << 12
-"""Bytes of a result from which on runs are repeated: smaller ones are done before a second thread
-begins.
+"""The least size of a result, in bytes, for which runs are repeated: a smaller result is finished
+before a second thread begins.
 """
 
 
@@ -405,9 +412,9 @@ def _run(
     *,
     before: int = CANARY,
 ) -> tuple[NDArray[Any], list[tuple[int, int]]]:
-    """Run one case with its result apart (None) or as `lie` says, in memory of bytes `before`.
+    """Run one case with its result apart (None) or as `lie` says, in memory filled with `before`.
 
-    Return the result and the operands of equal layout.
+    Return the result, and (position, slot) of the operands with the result's layout.
     """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx = ws.context(tensors=16, graph_size=16)
@@ -430,8 +437,9 @@ def _run(
 
 
 def _room(ws: LibraryWorkspace, tensors: Sequence[int], before: int) -> tuple[int, list[int]]:
-    """Return a buffer of bytes `before`, and a place in it for each tensor, with as much room
-    before it and behind.
+    """Return a buffer filled with the byte `before`, and an address in it for each tensor.
+
+    Each tensor has free room of its own size before it and after it.
     """
     sizes = [-(-ws.library.ggml_nbytes(tensor) // GAP) * GAP + GAP for tensor in tensors]
     buffer = ws.memory(3 * sum(sizes) + GAP)
@@ -441,7 +449,7 @@ def _room(ws: LibraryWorkspace, tensors: Sequence[int], before: int) -> tuple[in
 
 
 def _compute(ctx: Context, result: int, operands: Sequence[int], arrays: Sequence[NDArray[Any]]) -> None:
-    """Compute a tensor of these operands, each with these elements."""
+    """Write the elements of each operand, then compute the tensor `result`."""
     for tensor, array in zip(operands, arrays, strict=True):
         ctx.workspace.put(tensor, array)
     ctx.workspace.compute(ctx.graph(result, size=16))
@@ -450,7 +458,7 @@ def _compute(ctx: Context, result: int, operands: Sequence[int], arrays: Sequenc
 def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
     """Return the elements of a tensor.
 
-    Those of a quantised type as float32, by the library's own copy.
+    The library's own copy op converts elements of a quantised type to float32.
     """
     library, record = ws.library, records([tensor])[0]
     kind = bytes(library.ggml_type_name(int(record["type"]))).decode()
@@ -466,15 +474,15 @@ def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
 
 
 def _prove(ws: LibraryWorkspace, operand: int, result: int, shift: int) -> None:
-    """Raise EngineError unless the result lies as asked for and shares its bytes with the
-    operand.
+    """Raise EngineError unless the result begins `shift` bytes from the operand and shares bytes
+    with it.
     """
     library = ws.library
     distance = library.ggml_get_data(result) - library.ggml_get_data(operand)
     before = _raw(ws, operand)
     ws.put(result, np.full(library.ggml_nbytes(result), 0x3C, np.uint8))
     if distance != shift or _raw(ws, operand) == before:
-        raise EngineError(f"the alias did not happen: distance {distance} bytes, wanted {shift}")
+        raise EngineError(f"the result does not alias the operand: distance {distance} bytes, wanted {shift}")
 
 
 def _raw(ws: LibraryWorkspace, tensor: int) -> bytes:

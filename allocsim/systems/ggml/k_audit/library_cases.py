@@ -1,14 +1,14 @@
 """The cases of the kernel audit: operands, types and shapes for each op of ggml's in-place list.
 
-Contract: `CASES[op]` yields cases; a case is a kernel call, its operands by dtype and `ne` (fastest
-first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576 elements
-(even neighbours where a kernel needs pairs), one and several rows, and second operands that are
-broadcast; types are floats and, where a kernel takes them, quantised ones; optional sources are
-present in some cases and absent in others. The fuzzer's graphs are made of the same cases. An op of
-the list without a row here is reported as `unaudited`, never skipped silently; an op that cannot be
-measured is in `UNMEASURED` with the reason.
+Contract: `CASES[op]` yields cases. A case is a kernel call: its operands by dtype and `ne` (fastest
+dimension first), how their elements are drawn, and a builder. Shapes cover rows of 1, 7, 33 and 576
+elements (2, 8, 34 and 576 where a kernel needs pairs), one row and several rows, and broadcast
+second operands. Types are floats and, if a kernel supports them, quantised types. Optional sources
+are present in some cases and absent in others. The fuzzer builds its graphs from the same cases. An
+op of the in-place list without a row here is reported as `unaudited`. `UNMEASURED` lists the ops
+that cannot be measured, with reasons.
 
-What this module does not see: aliases; `allocsim.systems.ggml.k_audit.library_audit` lays results
+What this module does not see: aliases; `allocsim.systems.ggml.k_audit.library_audit` places results
 over operands.
 """
 
@@ -25,27 +25,27 @@ from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import Context
 
 ROWS: Final = (1, 7, 33, 576)
-"""Elements in a row: one, fewer than a vector register, one more than a multiple of it, many."""
+"""Lengths of rows: one element, fewer than a vector register holds, a multiple plus one, many."""
 
 EVEN_ROWS: Final = (2, 8, 34, 576)
-"""The same for kernels that work on pairs."""
+"""Lengths of rows for kernels that work on pairs of elements."""
 
 Build = Callable[[Context, Sequence[int]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls of builders as plain data: each is a builder's name and its arguments, tensors as `%k`.
+    """Calls of builders as plain data: each call is a builder's name and its arguments.
 
-    `%0` is the first operand; behind the operands, the result of each call in turn. The last call
-    makes the result of the case.
+    A tensor is written `%k`. `%0` is the first operand; the numbers after the operands are the
+    results of the calls in order. The last call makes the result of the case.
     """
 
     operands: int
     calls: tuple[tuple[Any, ...], ...]
 
     def __call__(self, ctx: Context, operands: Sequence[int]) -> int:
-        """Make the calls; return the last tensor."""
+        """Call the builders in order; return the last tensor."""
         tensors = list(operands)
         for name, *arguments in self.calls:
             tensors.append(ctx.op(name, *(tensors[int(a[1:])] if isinstance(a, str) else a for a in arguments)))
@@ -60,9 +60,9 @@ class Operand:
     ne: tuple[int, ...]
     fill: str = "normal"
     written: bool = False
-    """Whether the op writes into it, so that it must be nobody else's."""
+    """Whether the op writes into the operand, so that no other op may use the tensor."""
     flag: str = ""
-    """That ggml asks for: `param`."""
+    """The flag that ggml requires of the operand: `param`, or empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,25 +71,24 @@ class LibraryCase:
 
     op: str
     variant: str
-    """Which form of the op: the builder's name, or what is special."""
+    """The form of the op: the builder's name, or what is special about the call."""
     operands: tuple[Operand, ...]
     build: Build
     makes: tuple[int, ...] | None = ()
-    """Dimensions of an f32 result, where they are not those of the first operand; None: not known
-    here."""
+    """Dimensions of the f32 result; empty: those of the first operand; None: not known here."""
 
     def tensors(self, ctx: Context) -> list[int]:
-        """Make a tensor for each operand, without memory."""
+        """Make a ggml tensor without memory for each operand."""
         return [ctx.tensor(operand.dtype, *operand.ne, flag=operand.flag) for operand in self.operands]
 
     @property
     def types(self) -> str:
-        """The operand types, as `f16,f32`."""
+        """The operand types, joined by commas: `f16,f32`."""
         return ",".join(operand.dtype for operand in self.operands)
 
 
 def draw(operand: Operand, rng: np.random.Generator) -> NDArray[Any]:
-    """Return the elements of an operand in numpy's order of dimensions, float32 or int32."""
+    """Return drawn elements of an operand, float32 or int32, in numpy's order of dimensions."""
     return FILLS[operand.fill](operand.ne[::-1], rng)
 
 
@@ -109,11 +108,11 @@ FILLS: Final[dict[str, Callable[[tuple[int, ...], np.random.Generator], NDArray[
     "positions": lambda shape, _: np.arange(3, 3 + shape[-1], dtype=np.int32),
     "reversed": lambda shape, _: np.broadcast_to(np.arange(shape[-1], dtype=np.int32)[::-1], shape),
 }
-"""How elements are drawn; `reversed` are row numbers from last to first."""
+"""Name -> function that draws elements; `reversed` gives row numbers from last to first."""
 
 
 def cases(library: Library, op: str) -> list[LibraryCase]:
-    """Return the cases of one op that this library can build; empty where the table has none."""
+    """Return the cases of one op that this library can build; empty if the table has none."""
     return list(CASES[op](library, op)) if op in CASES else []
 
 
@@ -125,7 +124,7 @@ def call_of(
     variant: str = "",
     makes: tuple[int, ...] | None = (),
 ) -> LibraryCase:
-    """Return the case of one call: its operands, then these arguments."""
+    """Return the case of one builder call, which takes the operands and then `arguments`."""
     call = builder, *(f"%{n}" for n in range(len(operands))), *arguments
     build = Calls(len(operands), (call,))
     return LibraryCase(op=op, variant=variant or builder, operands=operands, build=build, makes=makes)
@@ -144,9 +143,9 @@ def _one_operand(
     types: Sequence[str] = ("f32",),
     fill: str = "normal",
 ) -> Iterator[LibraryCase]:
-    """Element-wise and row-wise kernels of one operand.
+    """Yield cases of element-wise and row-wise kernels with one operand.
 
-    A builder is its name and the arguments after the operand.
+    Each entry of `builders` is a builder's name and its arguments after the operand.
     """
     for name, *arguments in builders:
         if library.has(f"ggml_{name}"):
@@ -158,9 +157,9 @@ TYPES_OF_TWO: Final = ("f32 f32", "f16 f16", "bf16 bf16", "f16 f32", "bf16 f32",
 
 
 def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]:
-    """Element-wise kernels of two operands.
+    """Yield cases of element-wise kernels with two operands.
 
-    Equal shapes, and the second broadcast over rows, over elements, over all.
+    The shapes are equal, or the second operand is broadcast over rows, over elements, or over both.
     """
     for types, ne in product(TYPES_OF_TWO, _shapes()):
         first, second = types.split()
@@ -173,7 +172,7 @@ def _two_operands(_: Library, op: str, *, builder: str) -> Iterator[LibraryCase]
 def _pairs(
     _: Library, op: str, *, builder: str, arguments: tuple[Any, ...] = (), second: str = "normal"
 ) -> Iterator[LibraryCase]:
-    """Backward kernels: a gradient and a tensor of its shape."""
+    """Yield cases of backward kernels, which take a gradient and a tensor of the same shape."""
     for dtype, ne in product(("f32", "f16") if op == "SILU_BACK" else ("f32",), _shapes()):
         yield call_of(op, builder, Operand(dtype, ne), Operand(dtype, ne, second), arguments=arguments)
 
@@ -210,12 +209,12 @@ MASK_AND_SINKS: Final = Calls(3, (("soft_max_ext", "%0", "%1", 0.5, 0.0), ("soft
 
 
 def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
-    """Turned pairs: in halves and neighbours, the whole row and a part.
+    """Yield cases of rotary embedding, which rotates pairs of elements of a row.
 
-    With and without factors; YaRN's corrections; several sections.
-
-    ggml asks factors for a row of at least half the turned elements and looks at no other
-    dimension, so they may be laid out as the result.
+    The pairs are neighbours or come from two halves, and cover the whole row or a part. There are
+    cases with and without factors, with YaRN's corrections, and with several sections. ggml
+    requires that factors have at least half as many elements in a row as are rotated, and checks no
+    other dimension. So factors can have the layout of the result.
     """
     back = "" if op == "ROPE" else "_back"
     for dtype in ("f32", "f16"):
@@ -253,19 +252,20 @@ VISION: Final = 24
 """`GGML_ROPE_TYPE_MROPE` and `GGML_ROPE_TYPE_VISION`."""
 
 QUANTISED: Final = ("q4_0", "q8_0", "q4_K", "q6_K")
-"""Of ADD and ADD1, the ops of the list whose result may be quantised: a block of 32 and of 256, few
-bits and many.
+"""Quantised types for ADD and ADD1, the ops of the in-place list with quantised results.
+
+They have blocks of 32 and of 256 elements, and few and many bits.
 """
 
 BLOCKS: Final = ((256,), (512, 5), (256, 3, 2, 2))
-"""Dimensions of quantised operands: rows of whole blocks."""
+"""Dimensions of quantised operands; every row consists of whole blocks."""
 
 WEIGHTS: Final = ("f16", "bf16", *QUANTISED)
-"""Types of weights and caches, whose readers and writers convert them."""
+"""Types of weights and caches; the ops that read or write such tensors convert the elements."""
 
 
 def _read_whole(_: Library, op: str, *, builder: str, second: Operand, makes: tuple[int, ...]) -> Iterator[LibraryCase]:
-    """Readers of weights, which make f32."""
+    """Return cases of ops that read weights of each type and write an f32 result."""
     return (call_of(op, builder, Operand(dtype, (256, 3)), second, makes=makes) for dtype in WEIGHTS)
 
 
@@ -287,19 +287,22 @@ BESIDE: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
     "CPY": _copied,
     "SET_ROWS": _scattered,
 }
-"""Op that is not on the list -> its cases: random graphs have them, and the audit has nothing to
-measure.
+"""Op that is not on the in-place list -> its cases.
+
+Random graphs use these cases; the audit of in-place pairs does not measure them.
 """
 
 FUSED_OP: Final = "RMS_NORM x MUL"
-"""What the one fused kernel is called: ggml runs it where nobody else reads the norm."""
+"""Name of the one fused kernel, which ggml runs if no other op reads the norm."""
 
 FUSED: Final = Calls(2, (("rms_norm", "%0", 1e-4), ("mul", "%2", "%1")))
 
 
 def fused_cases(most: int | None = None) -> Iterator[LibraryCase]:
-    """RMS_NORM of the first operand times the second, which may be broadcast over rows; of `most`
-    elements in both.
+    """Yield cases of RMS_NORM of the first operand times the second operand.
+
+    The second operand is broadcast over rows in some cases. `most` limits the elements of both
+    operands together; None is no limit.
     """
     for ne in _shapes():
         for weights in sorted({ne, ne[:1]}):
@@ -309,11 +312,11 @@ def fused_cases(most: int | None = None) -> Iterator[LibraryCase]:
 
 
 UNMEASURED: Final[dict[str, str]] = {
-    "MUL_MAT, GET_ROWS, CPY, SET_ROWS": "they are not on the in-place list, so that no planner lays their result over a source; random graphs have them, with f16, bf16 and quantised weights",
-    "ADD and ADD1, types q5_0, iq*, tq* and others": "one kernel serves all quantised types; two of each block size stand for them",
-    "custom ops": "their functions belong to the program that made them",
+    "MUL_MAT, GET_ROWS, CPY, SET_ROWS": "they are not on the in-place list, so no planner places their result over a source; random graphs have them, with f16, bf16 and quantised weights",
+    "ADD and ADD1, types q5_0, iq*, tq* and others": "one kernel computes all quantised types, so two types of each block size are measured",
+    "custom ops": "the program that builds the graph supplies their functions",
 }
-"""What the table does not cover -> why."""
+"""Ops and types that the table does not cover -> the reason."""
 
 
 FLOATS: Final = ("f32", "f16", "bf16")
@@ -323,7 +326,7 @@ UNARY: Final[tuple[tuple[Any, ...], ...]] = (
     ("silu",), ("hardswish",), ("hardsigmoid",), ("exp",), ("expm1",), ("softplus",), ("floor",), ("ceil",), ("round",), ("trunc",),
     ("xielu", 0.8, 0.8, 0.5, -1e-6),
 )  # fmt: skip
-"""Every unary function, as builder and arguments."""
+"""Every unary function: the name of its builder, then its arguments."""
 
 CASES: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
     "FILL": partial(_one_operand, builders=[("fill", 2.5)], types=FLOATS),
@@ -349,4 +352,4 @@ CASES: Final[dict[str, Callable[[Library, str], Iterator[LibraryCase]]]] = {
     "SOFT_MAX": _soft_max,
     "SOFT_MAX_BACK": partial(_pairs, builder="soft_max_ext_back", arguments=(0.5, 0.0), second="probabilities"),
 }
-"""In-place-listed op -> its cases."""
+"""Op of the in-place list -> a function that yields its cases."""

@@ -1,17 +1,17 @@
-"""Forms of every op of a ggml library: the calls of guarded runs and random graphs, besides the
-cases of the in-place list.
+"""Forms (sample calls) of every op of a ggml library. Guarded runs and random graphs use them in
+addition to the cases of the in-place list.
 
 Contract
 --------
-* A row of `FORMS` is `builder | operands | arguments`, in words. An operand is `type:ne`, the
-  fastest dimension first, with `!param` where ggml asks for that flag. Operands come first in the
-  call; an argument is a whole number, a real one, `true` or `false`, `null` for a tensor that is
-  left out, or the name of a type, and `nb1(0)` is the stride of a dimension of an operand in bytes.
-* `forms(library)` yields cases of all ops: of those of the in-place list and beside it
-  (`allocsim.systems.ggml.k_audit.library_cases`) the first, the middle and the last of each variant
-  and types, then the rows whose builder the library exports. The op of a row is what the library
-  makes of it, so that no name is written down twice.
-* `without_form(library)` names the ops of a library that no case makes, each with its reason.
+* A row of `FORMS` is the text `builder | operands | arguments`. An operand is `type:ne`, the
+  fastest dimension first, with `!param` if ggml requires that flag. The call takes the operands
+  first. An argument is an integer, a real number, `true`, `false`, `null` for an omitted tensor, or
+  the name of a type. The argument `nb1(0)` is the stride of dimension 1 of operand 0 in bytes.
+* `forms(library)` yields cases of all ops. For the ops in
+  `allocsim.systems.ggml.k_audit.library_cases` these are the first, the middle and the last case of
+  each variant and types. Then come the rows of `FORMS` whose builder the library exports. A row
+  does not name its op: the op is the one that the library builds.
+* `without_form(library)` returns the ops of a library that no case makes, each with the reason.
 
 Shapes have odd lengths, lengths below and just above a vector register, several rows, heads and
 sequences. What this module does not see: how a form is run.
@@ -152,21 +152,23 @@ cross_entropy_loss_back | f32:1 f32:33,5 f32:33,5 |
 opt_step_adamw | f32:33,5!param f32:33,5 f32:33,5 f32:33,5 f32:7 |
 opt_step_sgd | f32:33,5!param f32:33,5 f32:2 |
 """
-"""Builder, operands and arguments of each form."""
+"""The builder, operands and arguments of each form, one form a line."""
 
 WITHOUT: Final[dict[str, str]] = {
     **dict.fromkeys(("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"), "it runs no kernel"),
-    **dict.fromkeys(("MAP_CUSTOM1", "MAP_CUSTOM2", "MAP_CUSTOM3", "CUSTOM"), "its function belongs to the program that made it"),
-    "FLASH_ATTN_BACK": "the builder aborts in every version",
+    **dict.fromkeys(("MAP_CUSTOM1", "MAP_CUSTOM2", "MAP_CUSTOM3", "CUSTOM"), "the program that builds the graph supplies its function"),
+    "FLASH_ATTN_BACK": "its builder aborts in every version",
     "IM2COL_BACK": "its builder takes the shape of the input as a pointer",
 }  # fmt: skip
-"""Op without a form -> why."""
+"""Op without a form -> the reason."""
 
 _STRIDE: Final = re.compile(r"nb([123])\((\d)\)")
 
 
 def form_cases(library: Library) -> Iterator[LibraryCase]:
-    """Yield the forms whose builder the library exports; the op is what it makes of them."""
+    """Yield the forms whose builder the library exports; their `op` is empty, as the library
+    decides the op.
+    """
     for line in FORMS.strip().splitlines():
         builder, operands, arguments = (part.strip() for part in line.split("|"))
         if library.has(f"ggml_{builder}"):
@@ -183,7 +185,7 @@ def _operand(word: str) -> Operand:
 
 
 def forms(library: Library) -> Iterator[LibraryCase]:
-    """Yield cases of every op that the library has, those of the in-place list first."""
+    """Yield cases of every op of the library, beginning with the ops of the in-place list."""
     for op, make in {**{op: make for op, make in CASES.items() if op in library.in_place_ops}, **BESIDE}.items():
         groups: dict[tuple[str, str], list[LibraryCase]] = {}
         for case in make(library, op):
@@ -194,7 +196,7 @@ def forms(library: Library) -> Iterator[LibraryCase]:
 
 
 def without_form(library: Library, made: set[str]) -> dict[str, str]:
-    """Return the ops of the library that are none of those `made`, each with its reason."""
+    """Return each op of the library that is not in `made`, with the reason."""
     return {op: WITHOUT.get(op, "no form of it is known") for op in library.ops if op not in made}
 
 

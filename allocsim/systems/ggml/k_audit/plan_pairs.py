@@ -1,22 +1,23 @@
-"""K for the in-place pairs that a plan uses: every op of a captured graph whose result lies over
-one of its sources.
+"""Detector K (alias contracts) for the in-place pairs of a plan: every op of a captured graph whose
+result is placed over one of its sources.
 
 Contract
 --------
-* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and has its
-  layout (type, ne, nb). It joins those that need one measurement: same op, parameters, source slot,
-  and type, layout and identity of every source, also of optional ones that are left out. It skips
-  nodes that ggml leaves out (`skipped`), and nodes that call a function of the program. A result
-  that is a view of a source because the op is a mutation (`MUTATIONS`) is no promise of a kernel
-  and is left to S.
+* `shared_pairs(rows, at)` finds the ops whose result begins at the address of a source and has the
+  source's layout (type, ne, nb). Ops share one measurement if they agree in op, parameters, source
+  slot, and in type, layout and identity of every source, including omitted optional sources. Nodes
+  that ggml does not execute (`skipped`) and nodes that call a function of the program are left out.
+  A mutation (`MUTATIONS`) writes into a view of its source by definition. That is no alias contract
+  of a kernel, so detector S judges it.
 * `measure_pairs(library, ...)` runs each pair with the result apart and exactly over the source, on
-  equal elements, with each number of threads. With several threads it runs `repeats` times, since
-  a race shows by chance, and `RACE_REPEATS` times if a row of the result depends on another row of
-  the source, so that threads can conflict. A pair is unsafe if one run differs from the run apart
-  in one bit; `threads` is the fewest with which it did. Safe means: no difference in these runs.
+  equal elements, with each number of threads. With several threads each pair runs `repeats` times,
+  because a race shows by chance. It runs `RACE_REPEATS` times if a row of the result depends on
+  another row of the source, because then threads can conflict. A pair is unsafe if one run differs
+  from the run apart in one bit. `threads` is the lowest number of threads that showed a difference.
+  "Safe" means that these runs showed no difference.
 
-Sources that overlap in part are laid apart. What this module does not see: verdicts, and pairs that
-the plan does not use.
+Sources that overlap each other in part are placed apart. What this module does not see: verdicts,
+and pairs that the plan does not use.
 """
 
 import json
@@ -48,52 +49,52 @@ from allocsim.systems.ggml.ggml_dump import SPLIT_COPY
 
 THREADS: Final = (1, 2, 4)
 REPEATS: Final = 16
-"""Runs with several threads."""
+"""How many runs are made with each number of threads above 1."""
 
 RACE_REPEATS: Final = 1000
-"""The same, where a row of the result depends on another row of the source."""
+"""How many runs are made if a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
-"""Sets of elements: the first as given, or as their readers mean them, the second normal where it
-may be.
+"""Number of draws of elements. The first draw has the given elements, or elements that suit the ops
+that read them; the second has normally distributed elements where these are allowed.
 """
 
 MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
-"""Ops that write into memory of another tensor by what they mean: apart from it they compute
-something else.
+"""Ops whose definition is to write into another tensor's memory; with a result apart they would
+compute something else.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPair:
-    """One measurement, and the nodes that rely on it."""
+    """One in-place pair to measure, and the nodes whose result relies on it."""
 
     op: str
     slot: int
     rows: Rows
-    """A graph of the one op, its sources leafs."""
+    """A graph of the one op; its sources are leafs."""
     nodes: tuple[int, ...]
-    """Nodes of the captured graph."""
+    """The nodes of the captured graph that use the pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFinding:
-    """What was measured of one pair."""
+    """The measurement of one in-place pair."""
 
     unsafe: bool
     max_error: float | None
-    """Worst error against the run apart.
+    """The largest relative error against the run apart.
 
-    The answer is None where one has a NaN or an infinity that the other has not.
+    None if one of the two results has a NaN or an infinity where the other has none.
     """
     runs: int
     threads: int
-    """The fewest threads at which it was unsafe; 0 where it was safe."""
+    """The fewest threads with which the pair was unsafe; 0 if the pair was safe."""
 
 
 def addresses(rows: Rows, at: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return for each tensor, leafs first, where it lies: (0, offset) in the plan, or (its root +
-    1, offset in it) in memory of its own.
+    """Return the address of each tensor, leafs first: (0, offset) for a tensor in the plan, or
+    (number of its root + 1, offset in the root) for a tensor in memory of its own.
     """
     everything = (*rows["leafs"], *rows["nodes"])
     roots = roots_of(rows)
@@ -102,9 +103,9 @@ def addresses(rows: Rows, at: Mapping[int, int]) -> list[tuple[int, int]]:
 
 
 def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
-    """Return the pairs that a plan uses.
+    """Return the in-place pairs that a plan uses.
 
-    `at` has the offset of each root that it places, by place, leafs first.
+    `at` maps the number of each root that the plan places, leafs first, to the root's offset.
     """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     where, sources = addresses(rows, at), sources_of(rows)
@@ -132,7 +133,7 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
 
 
 def executed(rows: Rows) -> Iterator[int]:
-    """Yield the places, leafs first, of the nodes that run a kernel of the library."""
+    """Yield the numbers of the nodes that run a kernel of the library, counted after the leafs."""
     leafs, left_out = len(rows["leafs"]), skipped(rows)
     idle = (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK)
     yield from (
@@ -147,8 +148,8 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def single_op(
     row: Mapping[str, Any], sources: Sequence[Mapping[str, Any] | None], places: Sequence[int | None]
 ) -> Rows:
-    """Return a graph of one op that runs, its sources leafs, without names, so that equal
-    measurements are equal.
+    """Return a graph of one op whose sources are leafs. It has no original names, so that equal
+    measurements have equal rows.
     """
     leafs: list[dict[str, Any]] = []
     numbers: dict[int, str] = {}
@@ -157,12 +158,12 @@ def single_op(
             numbers[place] = f"L{len(leafs)}"
             leafs.append(plain_row(source, "NONE"))
     node = {**plain_row(row, row["op"]), "src": [None if place is None else numbers[place] for place in places]}
-    node["op_params"], node["flags"] = row.get("op_params", []), FLAGS["compute"]  # else a later version leaves it out
+    node["op_params"], node["flags"] = row.get("op_params", []), FLAGS["compute"]  # else newer versions skip the node
     return {"meta": {}, "leafs": leafs, "nodes": [node]}
 
 
 def plain_row(row: Mapping[str, Any], op: str) -> dict[str, Any]:
-    """Return type and layout of a tensor as a row of that op, with nothing else."""
+    """Return a row of that op with the type and layout of a tensor, and no other facts."""
     kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
     return {
         **kept,
@@ -185,7 +186,7 @@ def measure_pairs(
     threads: Sequence[int] = THREADS,
     repeats: int = REPEATS,
 ) -> list[PairFinding]:
-    """Task: measure graphs of one op, each with its result over the source in its slot."""
+    """Task: measure one-op graphs, each with its result over the source in the given slot."""
     measured = partial(_measure, library, seed=seed, threads=threads, repeats=repeats)
     return [measured(rows, slot) for rows, slot in zip(pairs, slots, strict=True)]
 
@@ -219,8 +220,8 @@ def _measure(
 def _reads_other_rows(apart: RebuiltGraph, given: Sequence[NDArray[Any]], victim: int) -> bool:
     """Return whether a row of the result depends on another row of the source.
 
-    Threads share the rows of a result among them, so that such a kernel may read what another
-    thread has written. Where it does is where to look longer; what is said is what was seen.
+    Threads divide the rows of a result among them, so such a kernel may read a row that another
+    thread has already overwritten. The answer decides only how often the pair is run.
     """
     source = given[victim]
     if source.dtype.kind != "f" or not source.size or source.size == source.shape[-1]:
@@ -238,8 +239,8 @@ def _reads_other_rows(apart: RebuiltGraph, given: Sequence[NDArray[Any]], victim
 
 
 def _over(rows: Rows, victim: int) -> dict[int, int]:
-    """Return offsets with the result, the last tensor, over the victim, and every other source
-    apart.
+    """Return offsets that place the result (the last tensor) over the victim, and every other
+    source apart.
     """
     offsets, end = {}, 0
     for place, row in enumerate(rows["leafs"]):
@@ -249,7 +250,7 @@ def _over(rows: Rows, victim: int) -> dict[int, int]:
 
 
 def _drawn(graph: RebuiltGraph, seed: int, *, shares: bool) -> list[NDArray[Any]]:
-    """Return the elements of each leaf."""
+    """Return the elements of each leaf for one draw."""
     fill(graph, seed, shares=shares, given=shares)
     return [array.copy() for array in graph.arrays[: graph.leafs]]
 

@@ -70,7 +70,7 @@ def test_a_kernel_that_does_not_end_is_convicted_where_patience_is_given(monkeyp
 
     monkeypatch.setattr(child, "call", call)
     (found,) = guard_each(child, [op], patience=0.05)
-    assert [one.words for one in found.misdeeds] == ["it does not end within 0.05 seconds"]
+    assert [one.words for one in found.misdeeds] == ["the kernel does not end within 0.05 seconds"]
 
 
 SOME = ("ADD1", "CPY", "FILL", "FLASH_ATTN_EXT", "OPT_STEP_ADAMW", "RWKV_WKV7", "SET_ROWS", "SOFT_MAX")
@@ -97,7 +97,10 @@ def test_what_is_left_out_and_what_ggml_refuses_is_said():
     """An op of the library that is not asked for is not told of; one without kernel has its reason."""
     found = audit_guarded(live("after"), ops=["VIEW", "CUSTOM", "SIN"])
     assert [row.op for row in found.rows] == ["SIN"]
-    assert found.without == {"VIEW": "it runs no kernel", "CUSTOM": "its function belongs to the program that made it"}
+    assert found.without == {
+        "VIEW": "it runs no kernel",
+        "CUSTOM": "the program that builds the graph supplies its function",
+    }
     assert not found.refused
 
 
