@@ -1,20 +1,22 @@
-"""The memory that a ggml document needs in each compute buffer: the bytes reserved, the bytes that
-its runs used and the tensors that caused it, and a lower bound for every plan.
+"""The memory that a ggml document needs in each compute buffer: the bytes reserved, the bytes used,
+the tensors that determine the use, and a lower bound for every plan.
 
 Contract
 --------
-* `memory_answer(document)` returns a row for each compute buffer that a run of the document has
-  tensors in, empty for a document that is no ggml's and for a part of a session (a late read).
-* `asked` is the size of the buffer in bytes, as the last `reserve` or `alloc_graph` requested it of
-  the backend; None where the document does not have it.
-* `outgrown` is the size that `reserve` had requested before, if that was too small.
-* `used` is the highest end of a tensor in a run; `highest` is that tensor. `free` counts the bytes
-  below it that no tensor needs at the op that makes it: another placement might save these.
-* `least` is a lower bound for every sound plan of the run that needs most: at the op `at` the
-  tensors of `needed` are live at once. If an op may run in place, its operand is among them, and
-  the bytes of operand and result count once.
+* `memory_answer(document)` returns a row for each compute buffer in which a run of the document has
+  tensors. It returns no rows for a document of another system or for a part of a session (a late
+  read).
+* `asked` is the size of the buffer in bytes that the last `reserve` or `alloc_graph` requested from
+  the backend; None if the document does not have it.
+* `outgrown` is the size that an earlier `reserve` had requested, if that size was too small.
+* `used` is the highest end of a tensor in a run, and `highest` is that tensor. `free` counts the
+  bytes below its end that no tensor needs at the op that makes the tensor: another placement might
+  save these bytes.
+* `least` is a lower bound for every sound plan of the run that needs most bytes: at the op `at`,
+  all tensors of `needed` are live. If that op may run in place, `needed` also has the op's operand,
+  and the bytes of operand and result count once.
 
-O(size) for each run that differs. What this module does not see: whether a plan is sound.
+O(size) for each distinct run. What this module does not see: whether a plan is sound.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -29,29 +31,29 @@ from allocsim.model import Bools, Document, Run
 from allocsim.systems.ggml.ggml_dump import HostTold, host_told
 
 MOST_NAMED: Final = 5
-"""Tensors that a sentence names."""
+"""The most tensors that a printed sentence names."""
 
 Tensor = tuple[str, int]
-"""Name and bytes."""
+"""The name of a tensor, and its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferAnswer:
-    """The bytes that runs need in one compute buffer."""
+    """The bytes that the runs of a document reserve, use and need in one compute buffer."""
 
     buffer: str
     asked: int | None
     used: int
     least: int
     run: int
-    """The run that needs most at once."""
+    """Number of the run that needs the most bytes at one op."""
     at: str
     needed: tuple[Tensor, ...]
-    """The largest first."""
+    """The tensors that are live at the op `at`, the largest first."""
     highest: str
     free: int
     outgrown: int | None = None
-    """What was reserved before, where a graph needed more and had the buffer made anew."""
+    """Bytes reserved earlier, if a graph needed more and the buffer was allocated again."""
 
     def sentences(self) -> Iterator[str]:
         """Yield the sentences that are printed about the buffer."""
@@ -59,24 +61,24 @@ class BufferAnswer:
         yield f"{self.buffer!r}: {asked}{in_bytes(self.used)} used, and no plan uses less than {in_bytes(self.least)}"
         if self.outgrown is not None:
             less = in_bytes(self.outgrown)
-            yield f"{self.buffer!r}: {less} reserved before were too few for a graph, which had the buffer made anew"
+            yield f"{self.buffer!r}: {less} reserved earlier were too few for a graph: the buffer was allocated again"
         named = ", ".join(f"{name!r} of {in_bytes(nbytes)}" for name, nbytes in self.needed[:MOST_NAMED])
         rest = self.needed[MOST_NAMED:]
         more = f" and {len(rest)} more of {in_bytes(sum(nbytes for _, nbytes in rest))}" if rest else ""
-        yield f"{self.buffer!r}: at {self.at} of run {self.run} are needed at once {named}{more}"
+        yield f"{self.buffer!r}: {self.at} of run {self.run} needs at once {named}{more}"
         if self.used > self.least:
-            yield f"{self.buffer!r}: {self.highest!r} ends highest; {in_bytes(self.free)} below it are free when it is made"
+            yield f"{self.buffer!r}: {self.highest!r} ends highest; {in_bytes(self.free)} below its end are free when it is made"
 
 
 def memory_answer(document: Document) -> list[BufferAnswer]:
-    """Return the row of each compute buffer of a ggml document; see the module."""
+    """Return the row of each compute buffer of a ggml document, as the module's contract says."""
     host = host_told(document.meta) or HostTold()
     if not isinstance(document.meta.get("ggml"), dict) or not document.plans or host.of:
         return []
     computes = host.computes if len(host.computes) == len(document.runs) else [1] * len(document.runs)
     runs: dict[Hashable, tuple[int, Run]] = {}
     for number, (run, compute) in enumerate(zip(document.runs, computes, strict=True)):
-        if compute:  # else a buffer is given back
+        if compute:  # otherwise the run stands for the release of a buffer
             runs.setdefault((id(run.plan), id(run.program), run.skip), (number, run))
     arenas = range(len(document.plans[0].program.arenas))
     return [row for arena in arenas for row in _of(document, arena, list(runs.values()))]
@@ -95,7 +97,7 @@ def sentences_of(rows: Sequence[BufferAnswer]) -> list[str]:
 
 
 def _of(document: Document, arena: int, runs: Sequence[tuple[int, Run]]) -> Iterator[BufferAnswer]:
-    """Yield the row of a buffer, from the run that uses most of it and the one that needs most."""
+    """Yield a buffer's row, made from the run that uses most bytes and the run that needs most."""
     used, highest, free = max((_used(run, arena) for _, run in runs), default=(0, "", 0))
     peaks = [(_needed(run, arena), number, run) for number, run in runs]
     found = [(most, number, run) for most, number, run in peaks if most is not None]
@@ -113,7 +115,7 @@ def _of(document: Document, arena: int, runs: Sequence[tuple[int, Run]]) -> Iter
 
 
 def _asked(document: Document, arena: int) -> int | None:
-    """Return the size of a buffer as the dump or the record says it."""
+    """Return the size of a buffer as the dump or the record has it; None if it has no size."""
     buffers = document.meta["ggml"].get("buffers") or []
     if arena < len(buffers):
         return int(buffers[arena]["size"]) if buffers[arena].get("size") else None
@@ -135,8 +137,8 @@ def _placed(run: Run, arena: int) -> Bools:
 
 
 def _used(run: Run, arena: int) -> tuple[int, str, int]:
-    """Return the highest end of a tensor of a run, that tensor, and the bytes below its end that
-    are free when it is made.
+    """Return the highest end of a tensor of a run, the tensor's name, and the bytes below its end
+    that are free at the op that makes the tensor.
     """
     placed = _placed(run, arena)
     if not placed.any():

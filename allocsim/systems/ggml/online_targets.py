@@ -1,28 +1,28 @@
 """Allocators of a real libggml as online targets (`allocsim fuzz --online`).
 
-| target | the allocator that is asked | a block |
+| target | the allocator that is tested | a block |
 |---|---|---|
 | `NAME:after.graph` | `ggml_gallocr`, and the `ggml_dyn_tallocr` in it | a node of a graph |
-| `NAME:after.tensors` | `ggml_tallocr`, which gives tensors places in a buffer, one behind the other | a tensor |
+| `NAME:after.tensors` | `ggml_tallocr`, which places tensors one after another in a buffer | a tensor |
 
 NAME is `allocsim.systems.ggml.online_targets`; `before` and `after` are the libraries of
 `allocsim.systems.ggml.access`.
 
-A graph allocator plans a whole graph, and frees a node's memory after the last node that reads it.
-So this module keeps a graph of all requests so far: a node without operands for each block, and for
-each freed block a node of no bytes that reads it. Both are ops that no planner runs in place. Each
-request adds one node to this graph and gives it to a fresh `ggml_gallocr`. A held block that lies
-elsewhere in the longer graph is an error. If the new block ends beyond the capacity, there was no
-room, and its node is removed again.
+A graph allocator plans a whole graph, and frees a node's memory after the last node that reads the
+node. So this module keeps a graph of all requests so far: a node without operands for each block,
+and for each freed block a node of 0 bytes that reads the block. No planner runs these ops in place.
+Each request adds one node to the graph and passes the graph to a fresh `ggml_gallocr`. A block that
+is held and has another address in the longer graph is an error. If the new block ends beyond the
+capacity, the request fails, and its node is removed again.
 
-A tensor allocator frees nothing; once no block is held, its caller starts again over the same
-buffer. It aborts the process where there is no room, so this module checks the room first, by the
-offset in its struct.
+A tensor allocator frees nothing; once no block is held, this module makes a new one over the same
+buffer. A tensor allocator aborts the process if a tensor does not fit, so this module first
+compares the room with the offset in the allocator's struct.
 
-Both align to the buffer type's alignment (32 bytes on a CPU). A larger alignment is made by asking
-for more bytes, as ggml's callers do.
+Both allocators use the buffer type's alignment (32 bytes on a CPU). For a larger alignment this
+module requests more bytes and rounds the address up, as ggml's callers do.
 
-Addresses are bytes from the base of the buffer. O(calls so far) a request to a graph allocator.
+Addresses are bytes from the base of the buffer. A request to a graph allocator is O(calls so far).
 What this module does not see: what an allocator promises (`allocsim.online`); several buffers, and
 in-place ops (`allocsim.systems.ggml.random_graphs`).
 """
@@ -35,24 +35,27 @@ from allocsim.systems.ggml.access.declarations import InitParams
 from allocsim.systems.ggml.access.library import Library, load
 
 LARGEST: Final = 1 << 26
-"""Bytes of a buffer for a target that is unbounded."""
+"""Size in bytes of the buffer of a target without a capacity."""
 
 _TENSORS: Final = 256
-"""Tensors that a context has room for, at least."""
+"""The least number of spare tensors for which a context has room."""
 
 
 class _Nodes:
-    """A graph allocator that is asked for one graph after the other, each longer by a node."""
+    """A graph allocator that plans one graph after another, each longer by one node."""
 
     def __init__(self, library: Library, capacity: int) -> None:
         self._library, self._capacity = library, capacity
         self._calls: list[tuple[int, int]] = [(1, -1)]
-        """For each node: its bytes, and the node that it reads (-1: none). The first lies at 0."""
+        """For each node (bytes, the node that it reads or -1); the first node is at offset 0."""
         self._places: dict[int, int] = {0: 0}
-        """By node that is held, where it lies."""
+        """Held node -> its offset."""
 
     def placed(self, nbytes: int) -> tuple[int, int] | None:
-        """Return a new node, and where it lies, behind the first one's bytes."""
+        """Return a new node and its offset, counted from the end of the first node's bytes.
+
+        None if the node does not fit.
+        """
         node = len(self._calls)
         self._calls.append((nbytes, -1))
         first = self._library.ggml_backend_buft_get_alignment(self._library.ggml_backend_cpu_buffer_type())
@@ -67,12 +70,12 @@ class _Nodes:
         return node, found[node] - first
 
     def gone(self, node: int) -> None:
-        """Let a node's last reader come."""
+        """Free a node: add the last reader of the node to the graph."""
         self._calls.append((0, node))
         del self._places[node]
 
     def _planned(self) -> list[int]:
-        """Return where a fresh graph allocator puts each node."""
+        """Return the offset that a fresh graph allocator gives each node."""
         library = self._library
         with _Context(library, len(self._calls)) as context:
             graph = library.ggml_new_graph_custom(context.at, len(self._calls), False)
@@ -89,7 +92,7 @@ class _Nodes:
 
 
 class _Tensors:
-    """A tensor allocator over one buffer, begun anew when nothing is held."""
+    """A tensor allocator over one buffer, replaced by a new one when no block is held."""
 
     def __init__(self, library: Library, capacity: int) -> None:
         self._library = library
@@ -99,7 +102,7 @@ class _Tensors:
         self._held = 0
 
     def placed(self, nbytes: int) -> tuple[None, int] | None:
-        """Return where a new tensor lies."""
+        """Return the offset of a new tensor; None if the tensor does not fit."""
         allocator, library = self._new, self._library
         if allocator.offset + -(-nbytes // allocator.alignment) * allocator.alignment > self._size:
             return None
@@ -112,7 +115,7 @@ class _Tensors:
         return None, place - allocator.base
 
     def gone(self, _block: None) -> None:
-        """Begin anew behind the last one."""
+        """Free a block; after the last held block, make a new allocator over the same buffer."""
         self._held -= 1
         if not self._held:
             self._new = self._library.ggml_tallocr_new(self._buffer)
@@ -122,7 +125,7 @@ class _Tensors:
 
 
 class _Context:
-    """A context of ggml with room for so many tensors and a graph of them."""
+    """A ggml context with room for `tensors` tensors and a graph of them."""
 
     def __init__(self, library: Library, tensors: int) -> None:
         self._library = library
@@ -137,11 +140,11 @@ class _Context:
         self._library.ggml_free(self.at)
 
     def tensor(self, nbytes: int) -> int:
-        """Return a tensor of so many bytes."""
+        """Return a new tensor of `nbytes` bytes."""
         return int(self._library.ggml_new_tensor_1d(self.at, self._library.types["i8"], nbytes))
 
     def node(self, nbytes: int, read: int | None) -> int:
-        """Return a node of so many bytes that reads another one, or none."""
+        """Return a new node of `nbytes` bytes that reads the node `read`, or no node."""
         operands = (ctypes.c_void_p * 1)(read)
         kind, count = self._library.types["i8"], int(read is not None)
         at = ctypes.addressof(operands)
@@ -149,15 +152,15 @@ class _Context:
 
 
 class _Online:
-    """Blocks at any alignment, of what aligns to the buffer's own."""
+    """Blocks at any alignment, from an allocator that has one fixed alignment."""
 
     def __init__(self, inner: _Nodes | _Tensors, usual: int) -> None:
         self._inner, self._usual = inner, usual
         self._blocks: dict[int, Any] = {}
-        """By address, the block that lies there."""
+        """Address -> the block that begins at the address."""
 
     def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
-        """Return an address, None where there is no room."""
+        """Return the address of a new block; None if the block does not fit."""
         found = self._inner.placed(nbytes + max(alignment - self._usual, 0))
         if found is None:
             return None
@@ -167,12 +170,12 @@ class _Online:
         return address
 
     def free(self, address: int, stream: int) -> None:  # noqa: ARG002 - as above
-        """Give a block back."""
+        """Free the block at an address."""
         self._inner.gone(self._blocks.pop(address))
 
 
 class Driven:
-    """The targets of one library, by the name or path that `load` takes."""
+    """The online targets of one library; `which` is the library's name or path, as for `load`."""
 
     def __init__(self, which: str) -> None:
         self._which = which

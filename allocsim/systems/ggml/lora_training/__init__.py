@@ -1,1 +1,1 @@
-"""Training on real ggml: an engine graph in ggml's ops, under several plans of the same graph."""
+"""Training on real ggml: an engine graph built with ggml's ops and run under several plans."""

@@ -1,14 +1,15 @@
-"""An engine graph on real ggml: the same forward ops, the backward graph built by ggml itself.
+"""Build an engine graph on real ggml: the same forward ops, and ggml's own backward graph.
 
 Contract
 --------
-* `forward(loss)` lists the ops that the loss needs as plain data (`Forward`), in the engine's
-  order, which is ggml's. `build` makes the graph by ggml's own builders, with
+* `forward(loss)` returns the ops that the loss needs as plain data (`Forward`), in the engine's
+  order, which is also ggml's order. `build` makes the graph with ggml's own builders, with
   `ggml_build_backward_expand` and one `ggml_opt_step_sgd` for each trainable parameter. The result
-  is a `transformer.Model`, so the same plans and modes apply to it.
-* Parameters lie in memory of their own, inputs in the compute buffer with the flag INPUT. Shapes
-  are reversed: the engine's last dimension is ggml's first. f32 and i32 only. Names are kept.
-* A kind that ggml does not have, or has in another form, is refused by name.
+  is a `transformer.LibraryTransformer`, so the same plans and modes apply to it.
+* Parameters have memory of their own; inputs are in the compute buffer with the flag INPUT. Shapes
+  are reversed: the engine's last dimension is ggml's first. Only f32 and i32 are supported. Names
+  are kept.
+* If ggml lacks a kind of op, or has it in another form, EngineError names the tensor and the kind.
 
 What this module does not see: data and plans.
 """
@@ -43,7 +44,7 @@ class ForwardTensor:
 
     @property
     def ne(self) -> tuple[int, ...]:
-        """The dimensions as ggml has them."""
+        """The dimensions in ggml's order, innermost first."""
         return self.shape[::-1] or (1,)
 
 
@@ -51,14 +52,14 @@ Forward = tuple[ForwardTensor, ...]
 
 
 class GraphTensor(Protocol):
-    """A tensor of the graph that is lowered, as the engine has them.
+    """The attributes of an engine tensor that this module reads.
 
-    By shape and not by name: the graph stands above this module.
+    The type is a protocol because the engine imports this module, and not the reverse.
     """
 
     @property
     def name(self) -> str:
-        """How it is called."""
+        """The name of the tensor."""
 
     @property
     def kind(self) -> str | None:
@@ -66,7 +67,7 @@ class GraphTensor(Protocol):
 
     @property
     def dtype(self) -> str:
-        """As `allocsim.model.dtypes` names it."""
+        """The dtype, named as in `allocsim.model.dtypes`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,23 +75,23 @@ class GraphTensor(Protocol):
 
     @property
     def sources(self) -> "Sequence[GraphTensor]":
-        """What the op reads."""
+        """The tensors that the op reads; empty for a leaf."""
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What the op is told beside its sources."""
+        """The parameters of the op, by name."""
 
     @property
     def role(self) -> Role:
-        """Of a leaf."""
+        """The role of the tensor, if it is a leaf."""
 
     @property
     def trainable(self) -> bool:
-        """Whether a step of training changes it."""
+        """Whether a training step updates the tensor."""
 
 
 def forward(loss: GraphTensor) -> Forward:
-    """Return everything `loss` needs, sources before readers, the loss last."""
+    """Return all tensors that `loss` depends on, sources before readers, and the loss last."""
     order: dict[GraphTensor, int] = {}
     stack: list[tuple[GraphTensor, bool]] = [(loss, False)]
     while stack:
@@ -118,7 +119,7 @@ def forward(loss: GraphTensor) -> Forward:
 
 
 def build(ws: LibraryWorkspace, rows: Forward, *, kind: str = "train") -> LibraryTransformer:
-    """Build the graph of one step, unplanned; `kind` is one of `transformer.KINDS`."""
+    """Build the graph of one training step without a plan; `kind` is in `transformer.KINDS`."""
     size = 8 * len(rows) + 64
     static, ctx = ws.context(tensors=len(rows) + 2), ws.context(tensors=2 * size, graph_size=size, gradients=True)
     weights: dict[str, int] = {}
@@ -154,7 +155,7 @@ def _op(ctx: Context, row: ForwardTensor, sources: list[int]) -> int:
 
 
 def _plain(builder: str, *params: str) -> Callable[[Context, ForwardTensor, Sequence[int]], int]:
-    """A builder that takes the sources and then these parameters, as numbers."""
+    """Return a lowering to a builder that takes the sources and then these parameters as floats."""
     return lambda ctx, row, sources: ctx.op(builder, *sources, *(float(row.params[name]) for name in params))
 
 
@@ -180,9 +181,10 @@ def _cont(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
 
 
 def _permute(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
-    """The engine says where each axis comes from, first dimension first.
+    """Lower a permutation.
 
-    Ggml where each goes, last dimension first.
+    The engine gives the source axis of each result axis, outermost first. ggml takes the result
+    axis of each source axis, innermost first.
     """
     axes = row.params["axes"]
     rank = len(axes)
@@ -195,7 +197,7 @@ def _permute(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
 def _view(ctx: Context, row: ForwardTensor, sources: Sequence[int]) -> int:
     *outer, inner = row.params["strides"]
     if inner != 1:
-        raise EngineError(f"{row.name!r}: its last dimension has stride {inner}; a ggml view has 1 there")
+        raise EngineError(f"{row.name!r}: the last dimension has stride {inner}; a ggml view needs stride 1")
     strides = [4 * stride for stride in reversed(outer)]
     return ctx.op(f"view_{len(row.ne)}d", sources[0], *row.ne, *strides, 4 * int(row.params["offset"]))
 
@@ -221,4 +223,4 @@ LOWERINGS: Final[dict[str, Callable[[Context, ForwardTensor, Sequence[int]], int
     "cpy": _plain("cpy"),
     "cross_entropy_loss": _plain("cross_entropy_loss"),
 }
-"""Kind of the engine -> ggml's builder."""
+"""Kind of an engine op -> the function that calls ggml's builder for it."""

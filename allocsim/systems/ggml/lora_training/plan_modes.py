@@ -1,14 +1,16 @@
 """Train the transformer on real ggml under several plans of the same graph.
 
-This reproduces issue 1501 step by step.
+This reproduces ggml issue 1501 step by step.
 
 Contract: `train(library, shape, mode, ...)` is a task for a child process. It builds the graph
-anew, plans it in one of `MODES`, and runs SGD steps inside ggml; inputs are written and gradients
-reset before every compute. The modes differ in the plan alone: the same arrays, ops and order.
-`gradients` computes the gradient of every adapter once, in a graph without optimizer steps, where
-no gradient has a reader and so none is recycled before the host reads it.
+anew, plans it in one of `MODES`, and runs SGD steps inside ggml. Before every compute it writes the
+inputs and resets the gradients. The modes differ only in the plan; arrays, ops and order are the
+same. `gradients` computes the gradient of every adapter once, in a graph without optimizer steps.
+No op of that graph reads a gradient, so the planner reuses no gradient's bytes before the host
+reads them.
 
-What this module does not see: which mode is right; compare with `apart`, where no byte is reused.
+What this module does not see: which mode is right. Compare a mode with `apart`, where no byte is
+reused.
 """
 
 from typing import Any, Final
@@ -38,14 +40,17 @@ MODES: Final[dict[str, str]] = {
     "gradients": "gradients",
     "apart": "none",
 }
-"""Mode -> what is flagged as OUTPUT before the plan; `apart` gives every tensor memory of its own
-instead of a plan."""
+"""Mode -> the tensors flagged as OUTPUT before planning (a name that `transformer.pins` takes); the
+mode `apart` makes no plan and gives every tensor memory of its own."""
 
 PLANNERS: Final = ("gallocr", "sched")
 
 
 def plan(model: LibraryTransformer, mode: str, *, planner: str = "gallocr") -> int:
-    """Flag what `mode` says, plan and bind the graph; return the bytes of the compute buffer."""
+    """Flag outputs as `mode` says, plan the graph, and return the compute buffer's size in bytes.
+
+    Raises UnknownNameError for an unknown mode or planner.
+    """
     if mode not in MODES:
         raise UnknownNameError("mode", mode, MODES)
     if planner not in PLANNERS:
@@ -73,7 +78,9 @@ def train(
     seed: int = 0,
     planner: str = "gallocr",
 ) -> dict[str, Any]:
-    """Train for `steps` steps; return nodes, buffer_size and the loss before each step."""
+    """Train for `steps` steps; return `nodes`, `forward_nodes`, `buffer_size`, and as `losses` the
+    loss before each step.
+    """
     arrays = initial(shape, seed)
     arrays[HYPER] = np.array([rate, 0], dtype=np.float32)
     with LibraryWorkspace(library) as ws:
@@ -83,9 +90,9 @@ def train(
 def descend(
     model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, steps: int, planner: str
 ) -> dict[str, Any]:
-    """Plan a graph with optimizer steps and run it.
+    """Plan a graph with optimizer steps and run it `steps` times.
 
-    Return nodes, forward_nodes, buffer_size and the loss before each step.
+    Return `nodes`, `forward_nodes`, `buffer_size`, and as `losses` the loss before each step.
     """
     size = plan(model, mode, planner=planner)
     upload(model, arrays)
@@ -100,7 +107,7 @@ def descend(
 def gradients(
     library: Library, shape: Shape, mode: str, *, seed: int = 0, planner: str = "gallocr"
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the gradient of every adapter at the initial weights, name -> array."""
+    """Return the name and gradient of every adapter, at the initial weights."""
     arrays = initial(shape, seed)
     with LibraryWorkspace(library) as ws:
         return first_gradients(build(ws, shape, kind="train"), arrays, mode, planner=planner)
@@ -109,7 +116,7 @@ def gradients(
 def first_gradients(
     model: LibraryTransformer, arrays: dict[str, NDArray[Any]], mode: str, *, planner: str
 ) -> dict[str, NDArray[Any]]:
-    """Plan a graph without optimizer steps and run it once; return the gradients by name."""
+    """Plan a graph without optimizer steps, run it once, and return its gradients by name."""
     plan(model, mode, planner=planner)
     upload(model, arrays)
     feed(model, arrays)
@@ -120,7 +127,7 @@ def first_gradients(
 def transformer_rows(
     library: Library, shape: Shape, *, kind: str = "train", mode: str = "default", some: tuple[int, ...] = ()
 ) -> Rows:
-    """Task: return the rows of a planned step; `some` are further nodes to flag as OUTPUT."""
+    """Task: return the rows of a planned training step; `some` lists more nodes to flag OUTPUT."""
     with LibraryWorkspace(library) as ws:
         model = build(ws, shape, kind=kind)
         nodes = model.nodes()

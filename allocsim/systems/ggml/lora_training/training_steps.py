@@ -1,15 +1,16 @@
-"""Train an engine graph on real ggml step by step; find where a plan first differs from the
-reference.
+"""Train an engine graph on real ggml step by step, and find the ops at which a plan's results
+differ from the reference.
 
 Contract
 --------
-* `train_steps` trains in one mode of `allocsim.systems.ggml.lora_training.plan_modes.MODES` and
-  returns, for every step, the loss and every parameter gradient, and the rows of the planned graph.
-  Gradients are read after the step; the rows show that their bytes survive it.
-* `origins` runs the default plan (or another mode) in lockstep with the reference, which has memory
-  of its own for each tensor (`allocsim.systems.ggml.d_lockstep`).
-* `pinned_donors` names the sources to flag as OUTPUT so that no result of a kind of op lies over
-  them; the search of a cure uses it.
+* `train_steps` trains in one mode of `allocsim.systems.ggml.lora_training.plan_modes.MODES`. It
+  returns the rows of the planned graph, and for every step the loss and every parameter's gradient.
+  Gradients are read after the step. If a later node overwrites a gradient's bytes, EngineError is
+  raised.
+* `origins` runs one mode in lockstep with the reference, in which each tensor has memory of its own
+  (`allocsim.systems.ggml.d_lockstep`).
+* `pinned_donors` returns the sources to flag as OUTPUT so that no result of a given op is placed
+  over them. The search for a cure uses this function.
 
 What this module does not see: documents (`allocsim.systems.ggml.capture.graph_document`) and
 verdicts.
@@ -41,10 +42,10 @@ Unsafe = tuple[str, int]
 
 @dataclass(slots=True, kw_only=True)
 class Steps:
-    """What one training run gave."""
+    """The results of one training run."""
 
     nbytes: int
-    """Of the compute buffer."""
+    """Size of the compute buffer in bytes."""
     losses: list[float]
     gradients: list[dict[str, NDArray[Any]]]
     rows: Rows
@@ -54,9 +55,9 @@ def train_steps(
     library: Library, rows: Forward, parameters: Arrays, inputs: Arrays, mode: str, *,
     steps: int, rate: float, threads: int = 1, deny: Sequence[Unsafe] = (),
 ) -> Steps:  # fmt: skip
-    """Task: train for `steps` steps.
+    """Task: train for `steps` steps and return the results.
 
-    `deny` are pairs kept apart by pinning the source (`pinned_donors`).
+    `deny` lists (op, source slot) pairs that pinning the source keeps apart (`pinned_donors`).
     """
     arrays = _arrays(parameters, inputs, rate)
     with LibraryWorkspace(library, threads=threads) as ws:
@@ -87,9 +88,9 @@ def origins(
     rate: float,
     threads: int = 1,
 ) -> list[Departure]:
-    """Task: run `mode` against memory of its own for each tensor in lockstep.
+    """Task: run the plan of `mode` in lockstep with a reference that reuses no memory.
 
-    Return where it departs, in order of execution.
+    Return the nodes at which the results differ, in order of execution.
     """
     arrays = _arrays(parameters, inputs, rate)
     with LibraryWorkspace(library, threads=threads) as planned, LibraryWorkspace(library, threads=threads) as reference:
@@ -110,7 +111,7 @@ def origins(
 
 
 def pinned_donors(model: LibraryTransformer, deny: Iterable[Unsafe]) -> list[int]:
-    """Return the tensors in the denied source slots; a pinned tensor is never taken in place."""
+    """Return the tensors in the denied source slots; ggml writes no result over a pinned tensor."""
     library, wanted = model.workspace.library, frozenset(deny)
     nodes = model.nodes() if wanted else []
     table = records(nodes) if nodes else ()
@@ -125,7 +126,7 @@ def pinned_donors(model: LibraryTransformer, deny: Iterable[Unsafe]) -> list[int
 
 
 class _Side:
-    """One of the two graphs; elements are arrays over ggml's memory."""
+    """One of the two compared graphs; the elements of tensors are arrays over ggml's memory."""
 
     def __init__(self, model: LibraryTransformer) -> None:
         ws = model.workspace
@@ -141,7 +142,7 @@ class _Side:
         self.skipped = [op in UNEXECUTED for op in self.ops]
 
     def at(self, node: int) -> NodeSide:
-        """Return one node of this side."""
+        """Return operands, result and compute function of one node of this graph."""
         operands = [self.views.get(int(source)) for source in self.table["src"][node]]
         return NodeSide(operands, self.results[node], partial(self.ws.compute_node, self.single, self.nodes[node]))
 
@@ -158,9 +159,9 @@ def _arrays(parameters: Arrays, inputs: Arrays, rate: float) -> dict[str, NDArra
 
 
 def _require_survival(model: LibraryTransformer, rows: Rows) -> None:
-    """Raise EngineError where a later node writes into the bytes of a gradient.
+    """Raise EngineError if a later node writes into the bytes of a gradient.
 
-    What the host would read is not the gradient.
+    Otherwise the host would read other bytes than the gradient.
     """
     nodes: list[Mapping[str, Any]] = rows["nodes"]
     index = {tensor: number for number, tensor in enumerate(model.nodes())}
@@ -173,5 +174,5 @@ def _require_survival(model: LibraryTransformer, rows: Rows) -> None:
         later = (np.array(writes) > at) & (start < row["off"] + row["nbytes"]) & (stop > row["off"])
         if later.any():
             raise EngineError(
-                f"the gradient of {name!r} is overwritten before the step ends; it cannot be read after it"
+                f"the gradient of {name!r} is overwritten before the step ends; the host cannot read it afterwards"
             )

@@ -1,15 +1,15 @@
 """A transformer with low-rank adapters in ggml's own ops: the graph of issue 1501.
 
-Contract: `build` makes the graph of one training step in a `LibraryWorkspace`: weights and adapters
-in memory of their own, inputs in the compute buffer, the backward graph by
-`ggml_build_backward_expand`, optionally one `ggml_opt_step_sgd` for each adapter. A layer is RMS
-norm with gain, grouped-query attention with rotary positions and adapters on q and v, RMS norm with
-gain, gated MLP; embedding and output share one matrix. Nothing is planned here; `pins` names what
-to flag as OUTPUT before a plan is made.
+Contract: `build` makes the graph of one training step in a `LibraryWorkspace`. Weights and adapters
+have memory of their own, and inputs are in the compute buffer. `ggml_build_backward_expand` makes
+the backward graph; optionally each adapter has one `ggml_opt_step_sgd`. A layer has four parts: RMS
+norm with gain; grouped-query attention with rotary positions and adapters on q and v; a second RMS
+norm with gain; a gated MLP. Embedding and output share one matrix. This module plans nothing;
+`pins` returns the tensors to flag as OUTPUT before planning.
 
-Arrays are float32, drawn from a seed. What this module does not see: which plan the graph gets, and
-whether its numbers are right. Source: the graph of ggml issue 1501 at SmolLM2's shape (hidden 576,
-9 query heads, 3 key heads, ffn 1536, 30 layers).
+Weights are float32, drawn from a seed. What this module does not see: which plan the graph gets,
+and whether its numbers are right. Source: the graph of ggml issue 1501 at SmolLM2's shape (hidden
+576, 9 query heads, 3 key heads, ffn 1536, 30 layers).
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ ADAPTER_SCALE: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of the model."""
+    """Sizes of the model: counts of layers and heads, and lengths of dimensions."""
 
     layers: int = 2
     hidden: int = 64
@@ -41,7 +41,7 @@ class Shape:
     tokens: int = 8
     rank: int = 4
     fused_gate: bool = False
-    """Gate by `ggml_swiglu_split` instead of `silu` and `mul`."""
+    """Whether the MLP's gate is one `ggml_swiglu_split` instead of `silu` and `mul`."""
 
     def deep(self, layers: int) -> "Shape":
         """Return the same shape with another number of layers."""
@@ -51,10 +51,10 @@ class Shape:
 TINY: Final = Shape()
 
 HYPER: Final = "L-1.hp"
-"""What the tensor of learning rate and weight decay is called."""
+"""Name of the tensor that holds the learning rate and the weight decay."""
 
 KINDS: Final = ("forward", "train", "train+sgd")
-"""How much of a step the graph holds."""
+"""Kinds of graph: forward only, with the backward graph, or also with optimizer steps."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,17 +66,16 @@ class LibraryTransformer:
     forward_nodes: int
     loss: int
     weights: dict[str, int]
-    """Frozen tensors, memory of their own."""
+    """Frozen tensors, which have memory of their own."""
     adapters: dict[str, int]
-    """Trainable tensors, flagged PARAM, memory of their own; `L0.Aq` and so on, in layer order."""
+    """Trainable tensors with the flag PARAM and memory of their own, `L0.Aq` etc., by layer."""
     inputs: dict[str, int]
     gradients: dict[str, int] = field(default_factory=dict)
-    """Gradient of each adapter; empty for a forward graph."""
+    """Name of each adapter -> its gradient; empty for a forward graph."""
     contexts: tuple[Context, ...] = ()
     """The context of weights and the context of the compute graph."""
     scheduler: int = 0
-    """The scheduler that planned it; 0 where a plain graph allocator did, or where it was not
-    planned."""
+    """The scheduler that planned the graph; 0 if a graph allocator or nothing has planned it."""
 
     def run(self) -> None:
         """Compute the planned graph once."""
@@ -91,7 +90,7 @@ class LibraryTransformer:
 
 
 def build(ws: LibraryWorkspace, shape: Shape, *, kind: str = "train") -> LibraryTransformer:
-    """Build the graph of one step, unplanned; `kind` is one of `KINDS`."""
+    """Build the graph of one training step without a plan; `kind` is one of `KINDS`."""
     if kind not in KINDS:
         raise UnknownNameError("kind of graph", kind, KINDS)
     size = 256 * (shape.layers + 1)
@@ -119,8 +118,9 @@ def step_of(
     contexts: tuple[Context, Context], loss: int, *, size: int, kind: str,
     weights: dict[str, int], adapters: dict[str, int], inputs: dict[str, int],
 ) -> LibraryTransformer:  # fmt: skip
-    """Return the graph of a step that ends in this loss; `kind` is one of `KINDS`, the other
-    arguments are as in `LibraryTransformer`.
+    """Return the graph of a training step that ends in the tensor `loss`.
+
+    `kind` is one of `KINDS`; the other arguments are as in `LibraryTransformer`.
     """
     ctx = contexts[1]
     for flag in ("loss", "output"):
@@ -137,7 +137,7 @@ def step_of(
 
 
 def differentiate(model: LibraryTransformer, *, steps: bool = False) -> None:
-    """Extend a forward graph by its backward graph, and by optimizer steps if asked.
+    """Extend a forward graph by its backward graph, and by optimizer steps if `steps` is true.
 
     The forward graph must have been made with room for gradients.
     """
@@ -154,7 +154,7 @@ def differentiate(model: LibraryTransformer, *, steps: bool = False) -> None:
 def pins(model: LibraryTransformer, which: str) -> list[int]:
     """Return the tensors to flag as OUTPUT.
 
-    `none`, `all` nodes, only `backward` nodes, or the parameters' `gradients`.
+    `which` is `none`, `all` (nodes), `backward` (nodes) or `gradients` (of the parameters).
     """
     nodes = model.nodes()
     table = {
@@ -169,7 +169,7 @@ def pins(model: LibraryTransformer, which: str) -> list[int]:
 
 
 def initial(shape: Shape, seed: int) -> dict[str, NDArray[Any]]:
-    """Return the arrays of weights, adapters and inputs, in numpy's order of dimensions."""
+    """Return name -> initial array for weights, adapters and inputs, in numpy's dimension order."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, NDArray[Any]] = {}
     for name, ne in _sizes(shape):
@@ -188,7 +188,7 @@ def initial(shape: Shape, seed: int) -> dict[str, NDArray[Any]]:
 
 
 def upload(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write weights and adapters once; inputs are for every step (`feed`)."""
+    """Write weights and adapters, once before all steps; `feed` writes the inputs of each step."""
     for name, tensor in {**model.weights, **model.adapters}.items():
         if name in arrays:
             model.workspace.put(tensor, arrays[name])
@@ -197,7 +197,7 @@ def upload(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
 def feed(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
     """Write the inputs and reset the gradients.
 
-    What the host owes the plan before every compute.
+    The host must do both before every compute.
     """
     if model.gradients:
         model.workspace.library.ggml_graph_reset(model.graph)
@@ -206,7 +206,7 @@ def feed(model: LibraryTransformer, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def _sizes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and `ne` of every weight and adapter."""
+    """Yield the name and `ne` (dimensions, innermost first) of every weight and adapter."""
     wide, narrow, d = shape.heads * shape.head, shape.kv_heads * shape.head, shape.hidden
     yield "L-1.emb", (d, shape.vocab)
     yield "L-1.nf", (d,)
@@ -225,7 +225,7 @@ def _is_adapter(name: str) -> bool:
 
 
 def _loss(ctx: Context, shape: Shape, t: dict[str, int]) -> int:
-    """The forward graph: tokens to loss."""
+    """Build the forward graph from tokens to loss; return the loss tensor."""
     x = ctx.op("get_rows", t["L-1.emb"], t["tok"])
     for index in range(shape.layers):
         layer = {name.partition(".")[2]: tensor for name, tensor in t.items() if name.startswith(f"L{index}.")}
