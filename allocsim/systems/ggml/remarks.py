@@ -1,10 +1,11 @@
-"""What is said beside the verdict on a ggml document: cures in ggml's calls, hints, and what was
-assumed of its host where no call of it was recorded.
+"""The remarks printed beside the verdict on a ggml document: cures as calls of ggml, hints, and
+assumptions about the host where none of its calls was recorded.
 
-Contract: `remarks_on(document, causes)` returns sentences under `in ggml`, `hints` and `assumed`,
-none of them where there are none, nothing for a document that is no ggml's, at no cost. A dump or a
-capture shows a graph and no host; a record (`allocsim.systems.ggml.host_record`) counts the calls
-that it saw under `meta.ggml.host`. What this module does not see: whether it is so.
+Contract: `remarks_on(document, causes)` returns sentences under `in ggml`, `hints` and `assumed`; a
+heading without sentences is left out. For a document of another system it returns nothing, at no
+cost. A dump or a capture shows a graph and no host. A record (`allocsim.systems.ggml.host_record`)
+counts the host's calls under `meta.ggml.host`. What this module does not see: whether the
+assumptions are true.
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
 
 MOST_NAMED = 3
-"""Leafs that are named."""
+"""The most leafs that a sentence names."""
 
 
 def remarks_on(document: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
-    """Return calls that cure, hints and assumptions, each where there are any."""
+    """Return the curing calls, hints and assumptions by heading; empty headings are left out."""
     if "ggml" not in document.meta:
         return {}
     from allocsim.systems.ggml.capture.capture_hints import hints_of  # noqa: PLC0415 - the bridge, for ggml alone
@@ -33,7 +34,7 @@ def remarks_on(document: Document, causes: "Sequence[Cause]" = ()) -> dict[str, 
 
 
 def assumptions_of(document: Document) -> list[str]:
-    """Return what is assumed of the host of a ggml document."""
+    """Return sentences that state what is assumed about the host of a ggml document."""
     if "ggml" not in document.meta:
         return []
     host = host_told(document.meta)
@@ -42,11 +43,11 @@ def assumptions_of(document: Document) -> list[str]:
     names = host.assumed
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     listed = ", ".join(map(repr, names[:MOST_NAMED])) + more
-    found = [f"{listed} uploaded by pointer before its first run: no call wrote it"] if names else []
+    found = [f"the host uploaded {listed} by pointer before the first use: no recorded call did"] if names else []
     if hidden := ", ".join(map(repr, host.unseen)):
         found.append(
-            f"a scheduler waits wherever it has to: what it asks of {hidden} does not lie where it is known to, or the "
-            "program puts functions of its own before it"
+            f"a scheduler waits wherever it has to: its calls to {hidden} were not recorded, because the backend has "
+            "an unknown layout or the program replaced its functions"
         )
     return found if host.reads else [text for text in (*found, _reads(document)) if text]
 
@@ -59,4 +60,4 @@ def _uploads(document: Document) -> str:
 
 def _reads(document: Document) -> str:
     flagged = sum(int(program.ops.is_kind(HOST_READ).sum()) for program in document.programs)
-    return f"the host reads what is flagged OUTPUT ({flagged}) and nothing else" if flagged else ""
+    return f"the host reads the tensors flagged OUTPUT ({flagged}) and nothing else" if flagged else ""

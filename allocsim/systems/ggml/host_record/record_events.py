@@ -88,9 +88,7 @@ class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
 
 
 class ThereAgain(RecordEvent, frozen=True, kw_only=True, tag="again"):
-    """Tensors or a graph that exist again, unchanged, at the address they had before they were
-    freed.
-    """
+    """Tensors or a graph that exist again, unchanged, at the address they had when freed."""
 
     tensors: tuple[Address, ...] | None = None
     """Addresses of the tensors; None for the tensors of the last `again` line of this graph."""
@@ -300,9 +298,8 @@ class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):
 
 
 class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
-    """A mask, logged while a batch is computed: for each row the ranges of finite columns.
-
-    A range is two numbers, its first column and the column after its last.
+    """A mask, logged while a batch is computed: each row has the ranges of its finite columns, a
+    range as its first column and the column after its last.
     """
 
     t: Address

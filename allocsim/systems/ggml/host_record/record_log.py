@@ -245,10 +245,7 @@ class RecordLog:
     backends: dict[int, BackendTold] = field(default_factory=dict)
     """Number -> backend, for the backends of schedulers that have several backends."""
     ordered: list[Waited | EventRecorded | EventWaited] = field(default_factory=list)
-    """The host's waits, and the backend events recorded or waited for, in order.
-
-    They name backends and events by number, not by address.
-    """
+    """The host's waits, and backend events recorded or waited for, in order, named by number."""
     waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Backend or scheduler -> pairs (event, reached) in order: after `event` the host knows that
     all work submitted before `reached` has ended.
@@ -316,9 +313,7 @@ class LogReading:
         self.backends: dict[int, tuple[int, ...]] = {}
         """Backend or scheduler -> the backends of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
-        """Backend -> host address -> (end, touch) of the last read into the address that the host
-        has not waited for.
-        """
+        """Backend -> host address -> (end, touch) of the last read into it, if not waited for."""
         self.computing: dict[int, RecordedRun] = {}
         """Backend or scheduler -> its last run."""
         self.recorded: dict[int, tuple[int, int]] = {}
@@ -681,10 +676,7 @@ class LogReading:
         return one, other, third, copies
 
     def _is_mark(self, at: int) -> bool:
-        """Return whether a node is a scheduler's mark for the copy in the next node.
-
-        A mark is a view with the op NONE and one source.
-        """
+        """Return whether a node marks the next node as a copy: an op-NONE view with one source."""
         told = self.tensors[at].told
         return told.op == NONE and bool(told.view_src) and len(told.src) == 1
 

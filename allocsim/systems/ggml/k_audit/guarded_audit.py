@@ -114,10 +114,7 @@ def audit_guarded(
 
 
 def _made(child: Child, low: int, high: int, refused: list[dict[str, str]]) -> list[SingleOp]:
-    """Return the ops that the forms `low` to `high` make.
-
-    Bisection finds a form that ends the process, and adds it to `refused`.
-    """
+    """Return the ops of the forms `low` to `high`; bisection adds aborting forms to `refused`."""
     if low == high:
         return []
     try:

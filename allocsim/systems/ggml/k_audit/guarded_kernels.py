@@ -200,9 +200,8 @@ def _offset(row: Mapping[str, Any]) -> int:
 
 
 def rows_of(library: Library, case: LibraryCase) -> list[SingleOp]:
-    """Part of a task: return each op that a case makes as a graph of its own.
-
-    Empty if the CPU does not support the result's op. The builder may end the process.
+    """Part of a task: return each op that a case makes as a graph of its own; empty if the CPU does
+    not support the result's op. The builder may end the process.
     """
     with LibraryWorkspace(library) as ws:
         ctx = ws.context(tensors=32, graph_size=16)

@@ -78,9 +78,7 @@ def train(
     seed: int = 0,
     planner: str = "gallocr",
 ) -> dict[str, Any]:
-    """Train for `steps` steps; return `nodes`, `forward_nodes`, `buffer_size`, and as `losses` the
-    loss before each step.
-    """
+    """Task: build the graph and train for `steps` steps; return the dictionary of `descend`."""
     arrays = initial(shape, seed)
     arrays[HYPER] = np.array([rate, 0], dtype=np.float32)
     with LibraryWorkspace(library) as ws:

@@ -1,20 +1,21 @@
-"""Whether known causes explain the fault of a random graph: it is planned and run again without
-these causes.
+"""Find out whether known causes explain the fault of a random graph: plan and run the graph again
+with these causes avoided.
 
 Contract: `explained(ws, built, apart, known, arrange)` returns the `known` causes that the new run
-avoided, if that run has no fault: the plan, where it is judged, is surely sound
-(`allocsim.systems.ggml.random_graphs.placed_graph`), and each output has the bytes of a run in
-memory of its own for each tensor. It returns nothing if a fault remains, or if the graph met no
-known cause. Two kinds of cause can be avoided:
+avoided, if that run has no fault. A run without a fault has a surely sound plan, if the plan is
+judged (`allocsim.systems.ggml.random_graphs.placed_graph`), and its outputs have the same bytes as
+in a run without memory reuse. The function returns nothing if a fault remains, or if the graph has
+no known cause. Two kinds of cause can be avoided:
 
-* that of a kernel (`kernel_cause`): each result that the plan laid over that source, by such an op,
-  gets memory of its own; all other tensors keep their places;
-* `NOT_TOLD`, if that is not enough: the owner of the memory of each OUTPUT view is flagged OUTPUT
-  too before the graph is planned.
+* a kernel that is unsafe over a source (`kernel_cause`): each result that the plan placed over that
+  source of such an op gets memory of its own; all other tensors keep their addresses;
+* `NOT_TOLD`, if avoiding kernels is not enough: the root of each OUTPUT view is flagged OUTPUT too
+  before the graph is planned.
 
-A second cause shows as a difference that remains. Of several causes that the graph met, one is
-returned if avoiding it is enough. A few runs, O(roots^2) in arrays: a race may stay hidden. What
-this module does not see: unknown causes (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
+A further, unknown cause shows as a difference that remains. If a graph has several known causes and
+avoiding one of them is enough, that one is returned. The check is a few runs and O(roots^2) in
+arrays; it may miss a race. What this module does not see: unknown causes
+(`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
 """
 
 import re
@@ -32,52 +33,52 @@ from allocsim.systems.ggml.random_graphs.graph_recipes import Built, ran
 from allocsim.systems.ggml.random_graphs.placed_graph import PlacedGraph, lies_over, surely_sound
 
 NOT_TOLD: Final = "C05 caller: the host reads the buffer, and the planner was not told"
-"""The cause of a plan in which an OUTPUT view does not keep the memory it lies in."""
+"""The cause of a fault in which the planner reuses memory of a view that is flagged OUTPUT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrangedGraph:
-    """A graph that is planned."""
+    """A graph with a plan."""
 
     scheduler: int
-    """That which runs it, 0 where there is none."""
+    """The scheduler that runs the graph; 0 for none."""
     addresses: Sequence[int]
-    """Its tensors, leafs first."""
+    """Addresses of the tensors' structs, leafs first."""
     placed: PlacedGraph
     judged: bool = True
-    """Whether its plan must be sound; else its numbers alone count."""
+    """Whether the plan must be sound; if False, only the numbers are checked."""
 
 
 class Arrange(Protocol):
-    """Unplans a built graph, flags the tensors `pins` OUTPUT, and plans it anew."""
+    """A function that drops a graph's plan, flags the tensors `pins` OUTPUT, and plans it again."""
 
     def __call__(self, *, pins: Sequence[int] = ()) -> ArrangedGraph:
-        """Return the graph as it is planned then."""
+        """Return the graph with the new plan."""
 
 
 def kernel_cause(op: str, slot: int | str) -> str:
-    """Return how a kernel that is unsafe over a source is named as a cause."""
+    """Return the name of the cause "the kernel of `op` is unsafe over source `slot`"."""
     return f"C04 kernel: {op} over source {slot}"
 
 
 def pair_of(cause: str) -> tuple[str, int] | None:
-    """Return op and source slot of a kernel's cause; None of any other."""
+    """Return the op and source slot that a kernel's cause names; None for any other cause."""
     match = re.fullmatch(kernel_cause(r"(\w+)", r"(\d+)"), cause)
     return None if match is None else (match[1], int(match[2]))
 
 
 def can_explain(cause: str) -> bool:
-    """Return whether a graph can be run without this cause."""
+    """Return whether a graph can be planned and run so that this cause is avoided."""
     return cause == NOT_TOLD or pair_of(cause) is not None
 
 
 def explained(
     ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arrange: Arrange
 ) -> tuple[str, ...]:
-    """Return the known causes without which nothing is wrong with a built graph; none where that
-    is not so.
+    """Return the known causes that must be avoided so that a built graph has no fault; empty if a
+    fault remains.
 
-    `apart` are the bytes of its outputs, by step, in memory of its own for each tensor.
+    `apart` maps each output's step to the bytes of a run without memory reuse.
     """
     at_once = _fewest(ws, built, apart, known, arrange)
     roots = _roots_of_output_views(built) if NOT_TOLD in known and not at_once else []
@@ -92,8 +93,8 @@ def _fewest(
     known: Collection[str],
     arrange: Callable[[], ArrangedGraph],
 ) -> tuple[str, ...] | None:
-    """Return none or one of the causes of kernels, if that is enough, else all that were met; None
-    where nothing is enough.
+    """Return the fewest kernel causes that must be avoided: none, one, or else all that the graph
+    has; None if a fault remains even without them.
     """
     met = _without(ws, built, apart, known, arrange())
     fewer = [(), *((cause,) for cause in met)] if met is not None and len(met) > 1 else []
@@ -103,8 +104,8 @@ def _fewest(
 def _without(
     ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arranged: ArrangedGraph
 ) -> tuple[str, ...] | None:
-    """Return the known causes of kernels that a planned graph meets, if nothing is wrong without
-    them; else None.
+    """Return the known kernel causes of a planned graph, if avoiding them leaves no fault; else
+    None.
     """
     if arranged.judged and not surely_sound(arranged.placed):
         return None
@@ -114,13 +115,13 @@ def _without(
 
 
 def _roots_of_output_views(built: Built) -> list[int]:
-    """Return whose memory the OUTPUT views of a graph lie in."""
+    """Return the roots of the views that the recipe flags OUTPUT."""
     roots = records(built.tensors)["view_src"].tolist()
     return [roots[index] for index in built.recipe.outputs if roots[index]]
 
 
 def _lay_apart(ws: LibraryWorkspace, arranged: ArrangedGraph, known: Collection[str]) -> list[str]:
-    """Give the results that lie as a known cause of a kernel says memory of their own; return these
+    """Move each result that a known kernel cause concerns to memory of its own; return these
     causes.
     """
     placed, pairs = arranged.placed, {pair: cause for cause in known if (pair := pair_of(cause)) is not None}

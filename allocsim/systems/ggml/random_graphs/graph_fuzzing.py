@@ -1,20 +1,21 @@
-"""Fuzz the real planner and scheduler of ggml: S judges the plans, D compares the numbers.
+"""Fuzz ggml's real planner and scheduler: detector S judges plans, detector D compares numbers.
 
 Each graph runs in a process that may crash.
 
-Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph crashes, whose plan
-S does not find clean, or whose outputs differ between a plan (`gallocr`, `sched`, every node
-pinned) and memory of its own for each tensor. Some graphs run on two backends as well. The same
+Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph has a fault: it
+crashes, S finds a violation in its plan, or an output differs between a plan (`gallocr`, `sched`,
+every node pinned) and a run without memory reuse. Some graphs run on two backends as well. The same
 seed gives the same finding, except for races. `BATCH` graphs run in one fork
-(`allocsim.systems.ggml.random_graphs.graph_trials`), which finds most plans to be sound by itself;
-S judges the others together. If a graph crashes its fork, the remaining ones run in another.
+(`allocsim.systems.ggml.random_graphs.graph_trials`), which itself proves most plans sound; S judges
+the other plans together. If a graph crashes its fork, the remaining graphs run in another fork.
 
 `cause` names a fault by the verdict from S, K and D on the planned graph
 (`allocsim.systems.ggml.capture_evidence`): the class, the party, and for a kernel its op and source
-slot. Findings of one cause are joined. Naming a cause costs as much as some 30 graphs, so a cause
-is named once; findings that it explains (`random_graphs.explained_graphs`) are not examined again.
-`minimise` shrinks a finding's recipe while it keeps its kind and cause; `replayed` runs it again
-before it is reported; `keep` writes recipe, rows and words as files to start from again.
+slot. Findings of one cause are joined. Naming a cause takes as long as some 30 graphs, so each
+cause is named once. Findings that a named cause explains (`random_graphs.explained_graphs`) are not
+examined again. `minimise` shrinks a finding's recipe while kind and cause stay the same. `replayed`
+runs the recipe again before the finding is reported. `keep` writes recipe, rows and words to a
+file, from which `load` reads the recipe.
 
 What this module does not see: graphs that the generator does not make.
 """
@@ -73,46 +74,46 @@ SPLIT: Final = "split"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzedFault:
-    """One seed that is not as it should be."""
+    """The fault of one seed's graph."""
 
     seed: int
     kind: str
-    """`crash`, `unsound`, `differs`, or `split`: wrong on two backends alone."""
+    """`crash`, `unsound`, `differs`, or `split`: wrong only on two backends."""
     words: str
-    """What ggml said, which violations, or which outputs differ under which plans."""
+    """ggml's message, the kinds of violation, or the differing outputs under each plan."""
     recipe: GraphRecipe
     cause: str = ""
-    """What is wrong, in words that are the same for each finding of one cause."""
+    """The name of the cause; findings of one cause have equal names."""
     rows: Rows | None = None
-    """The planned graph, where it could be planned."""
+    """The rows of the planned graph; None if it could not be planned."""
 
 
 BATCH: Final = 256
-"""Graphs in a fork."""
+"""The number of graphs that run in one fork."""
 
 FIRST_BATCH: Final = 16
-"""The same while no cause is known: each that is named is tried on all the graphs behind it."""
+"""The size of the first batch while no cause is known: a new cause is tried on all later graphs."""
 
 SPLIT_QUESTIONS: Final = 150
-"""Smaller recipes that are tried for a finding on two backends."""
+"""The most smaller recipes that are tried for a finding on two backends."""
 
 REPLAYS: Final = 2000
-"""Runs in which a difference is looked for again before it is told: a race shows by chance."""
+"""The most runs that look for a difference again before it is reported: a race shows by chance."""
 
-OLD_COPY: Final = "a copy between backends is older than what lies in its original"
-"""Cause of a difference on two backends that reads such a copy."""
+OLD_COPY: Final = "a copy between backends is older than the content of its original"
+"""Cause of a difference on two backends: an op reads an outdated copy."""
 
 
 UNNAMED: Final = "no detector names a cause"
 
-SAYS: Final = "it says: {}"
-"""Cause of the end of a process that no kernel of the graph explains."""
+SAYS: Final = "ggml's message: {}"
+"""Cause of a crash that no kernel of the graph explains."""
 
 
 def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, **options: Any) -> Iterator[FuzzedFault]:
-    """Yield a finding for every seed that has one; `options` are those of `generate`.
+    """Yield a finding for every seed whose graph has a fault; `options` are passed to `generate`.
 
-    `known` are causes that were named before; those that are named now are added to it.
+    `known` is the set of causes named before; newly named causes are added to it.
     """
     known = set() if known is None else known
     for batch in _batches(seeds, BATCH if known else FIRST_BATCH):
@@ -121,10 +122,10 @@ def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, *
 
 
 def judge_all(child: Child, draws: Sequence[Draw], known: set[str] | None = None) -> Iterator[FuzzedFault | None]:
-    """Judge recipes, which are made where they run; `known` as for `fuzz`.
+    """Judge recipes; each draw makes its recipe in the process that runs it. `known` as for `fuzz`.
 
-    What is wrong is named for the first of each cause. When one was named, the others are asked
-    once more whether it explains them.
+    Only the first finding of each cause is examined for its cause. After a new cause is named, the
+    unexplained later graphs run once more to see whether that cause explains them.
     """
     known = set() if known is None else known
     tried = _tried(child, draws, known)
@@ -144,8 +145,8 @@ def judge_all(child: Child, draws: Sequence[Draw], known: set[str] | None = None
 def _fault(
     child: Child, draw: Draw, tried: TriedGraph | str, known: Collection[str], *, clean: bool
 ) -> FuzzedFault | None:
-    """Return what is wrong with a recipe that was tried; `clean` says that no plan of its batch is
-    unsound.
+    """Return the fault of a tried recipe, or None; `clean` is true if S found no violation in any
+    plan of the batch.
     """
     if isinstance(tried, str):
         recipe = draw()
@@ -162,20 +163,20 @@ def _fault(
 
 
 def _all_clean(graphs: Sequence[Rows]) -> bool:
-    """Return whether S finds nothing in any of these plans; they are judged as one, at a tenth of
-    the time.
+    """Return whether S finds nothing in any of these plans; judging them as one joined graph takes
+    a tenth of the time.
     """
     return not graphs or check(document(joined(graphs))).clean
 
 
 Tried = dict[int, TriedGraph | str]
-"""What each recipe of a batch did, by its number; what ggml said where it ended the process."""
+"""Number of a recipe in its batch -> its results, or ggml's message if it ended the process."""
 
 
 def _tried(child: Child, draws: Sequence[Draw], known: Collection[str]) -> Tried:
-    """Run recipes in one fork; where one of them ends it, the rest in another.
+    """Run recipes in one fork; if a recipe ends the fork, run the remaining recipes in another.
 
-    What the fork had done by then is kept in a file.
+    The fork writes each result to a file, so a crash loses no earlier result.
     """
     found: Tried = {}
     with tempfile.TemporaryDirectory(prefix="allocsim.") as folder:
@@ -202,7 +203,7 @@ def _unexplained(one: TriedGraph | str) -> bool:
 
 
 def _read(path: Path) -> list[TriedGraph]:
-    """Return what a fork of ours has written, as far as it came."""
+    """Return the results that our own fork wrote to a file, up to an incomplete last one."""
     found: list[TriedGraph] = []
     if not path.exists():
         return found
@@ -215,7 +216,7 @@ def _read(path: Path) -> list[TriedGraph]:
 
 
 def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
-    """Cut seeds into batches, each twice the one before up to `BATCH`."""
+    """Cut seeds into batches, each twice as long as the batch before, up to `BATCH`."""
     rest = iter(seeds)
     while batch := list(islice(rest, size)):
         yield batch
@@ -225,7 +226,7 @@ def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
 def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
     """Plan and run one recipe in every way.
 
-    Return the first thing that is wrong, None if nothing is.
+    Return the first fault found, or None if there is no fault.
     """
     rows: Rows | None = None
     try:
@@ -237,9 +238,11 @@ def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
 
 
 def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
-    """Return the finding of a graph that ended its process: by the kernel that writes outside its
-    results where one does, since that ends a process anywhere; else in the words of the end. Each
-    runs with as many threads as the graph had.
+    """Return the finding of a graph that ended its process.
+
+    If a kernel writes outside its results, that kernel is the cause, since such a write can end the
+    process at any place; otherwise ggml's message names the cause. The kernels run with up to as
+    many threads as the graph had.
     """
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
@@ -255,8 +258,8 @@ def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
 
 
 def _crashed_again(child: Child, recipe: GraphRecipe, said: str, known: Collection[str]) -> str | None:
-    """Return the known cause of the end of a process: that of a kernel of the graph that writes
-    outside its results again, else that of the same assertion; None where it is neither.
+    """Return the known cause of a crash: a known kernel of the graph that writes outside its
+    results again, else the same failed assertion; None if neither explains the crash.
     """
     named = {match[1] for cause in known if (match := re.fullmatch(r"C\d+ kernel: (\w+): .*", cause))}
     try:
@@ -275,10 +278,10 @@ def _misdeed_name(class_: str, kind: str | None, evidence: str) -> str:
 
 
 def _explained(recipe: GraphRecipe, tried: TriedGraph) -> FuzzedFault:
-    """Return the finding of a graph that known causes explain; its rows were not made."""
+    """Return the finding of a graph whose fault known causes explain; the finding has no rows."""
     cause, *more = tried.explained
     kind = UNSOUND if cause == NOT_TOLD else DIFFERS if tried.different else SPLIT
-    words = f"nothing is wrong without this cause{' and that of others' if more else ''}"
+    words = f"the graph has no fault without this cause{' and other known causes' if more else ''}"
     return FuzzedFault(seed=recipe.seed, kind=kind, words=words, recipe=recipe, cause=cause)
 
 
@@ -299,12 +302,12 @@ def _told(child: Child, recipe: GraphRecipe, tried: TriedGraph, known: Collectio
 
 
 def _nodes(recipe: GraphRecipe) -> tuple[int, ...]:
-    """Return the steps of the graph that are no leafs: what is pinned where every node is."""
+    """Return the steps of the graph that are no leafs; these are all nodes that can be pinned."""
     return tuple(index for index in reachable(recipe) if recipe.steps[index].make != TENSOR)
 
 
 def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Collection[str]) -> FuzzedFault | None:
-    """Return what is wrong on two backends alone."""
+    """Return the fault of a run on two backends; None if the run has no fault."""
     if split.rows is None:
         return None
     planned = document(split.rows)
@@ -319,10 +322,10 @@ def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Co
 
 
 def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: bool = True) -> str:
-    """Name a cause of the verdict on a planned graph: the first that is not known, else the first;
-    P, which runs every op of it, is asked where K and D know no new one.
+    """Name a cause of the verdict on a planned graph: the first unknown cause, else the first.
 
-    A kernel is no cause where all `numbers` were right.
+    Detector P runs every op of the graph, so it is used only if K and D find no new cause. Without
+    `numbers` all numbers were right, so that no kernel can be the cause.
     """
     names: list[str] = []
     for guards in (False, True):
@@ -349,10 +352,10 @@ def _name(cause: Cause, planned: Document) -> str:
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
     """Return the finding with the smallest recipe that still has a finding of its kind and cause.
 
-    Where a kernel is the cause, that is a recipe whose plan still shares the pair, and the pair
-    still comes out wrong alone: a race need not show in the one run of each candidate. Of a graph
-    on two backends as small a one as `SPLIT_QUESTIONS` tries give: without a step, others go to
-    other backends.
+    If a kernel is the cause, each candidate's plan must still use the in-place pair, and detector K
+    must still find the pair unsafe. The outputs must differ too, unless the pair only races: a race
+    need not show in a candidate's one run. For a graph on two backends the search ends after
+    `SPLIT_QUESTIONS` candidates, because removing a step moves other steps to other backends.
     """
     guilty = pair_of(finding.cause)
     questions = count()
@@ -392,7 +395,7 @@ def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
 
 
 def _shared(child: Child, recipe: GraphRecipe, op: str, slot: int) -> list[PairFinding]:
-    """Return what K finds of that pair where the recipe's plan shares it and it comes out wrong."""
+    """Return K's unsafe findings on an in-place pair, if the recipe's plan uses the pair."""
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))
         pairs = [p.rows for p in shared_pairs(captured.rows, captured.offsets) if (p.op, p.slot) == (op, slot)]
@@ -403,7 +406,7 @@ def _shared(child: Child, recipe: GraphRecipe, op: str, slot: int) -> list[PairF
 
 
 def replayed(child: Child, finding: FuzzedFault) -> str:
-    """Run a finding's recipe again, and return in words how often it shows."""
+    """Run a finding's recipe again; return a clause that says whether the fault shows again."""
     if finding.kind != DIFFERS:
         again = judge(child, finding.recipe)
         same = again is not None and (again.kind, again.cause) == (finding.kind, finding.cause)
@@ -413,9 +416,10 @@ def replayed(child: Child, finding: FuzzedFault) -> str:
 
 
 def keep(finding: FuzzedFault, folder: Path) -> Path:
-    """Write a finding to `folder/seed-<n>.json`, whole or not at all.
+    """Write a finding atomically to `folder/seed-<n>.json`; return the path.
 
-    Its `leafs` and `nodes` make it a ggml dump that can be checked.
+    The file has `leafs` and `nodes`, so it is also a ggml dump that `allocsim check` can read.
+    Raises OutputError if the file cannot be written.
     """
     path = folder / f"seed-{finding.seed}.json"
     rows = finding.rows or {"meta": {}, "leafs": [], "nodes": []}
@@ -444,12 +448,12 @@ class _About(Struct, frozen=True):
 
 
 class _Kept(Struct, frozen=True):
-    """What is read of a kept finding."""
+    """The part of a kept finding that `load` reads."""
 
     meta: _About
 
 
 def load(path: Path) -> GraphRecipe:
-    """Return the recipe of a kept finding; raise EngineError where the file holds none."""
+    """Return the recipe in a file that `keep` wrote; raise EngineError if it is no recipe."""
     kept: _Kept = record_of(content(path, CEILINGS["record"]), _Kept, str(path), what="kept finding")
     return GraphRecipe.decode(kept.meta.finding.recipe)

@@ -1,21 +1,21 @@
 """A generator of random ggml graphs that are legal by construction.
 
-The fuzzer and the fidelity laws use it.
+The fuzzer and the fidelity laws use the generator.
 
 Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
 Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
-gathers by index, backward kernels, and outputs on roots and on views. They also have the cases of
-the kernel audit and the forms of all ops (`allocsim.systems.ggml.k_audit.library_cases`, small ones
-that every supported version can build): every op of the in-place list with its optional sources,
-f32, f16, bf16 and quantised types, up to four dimensions, RMS_NORM times weights as one kernel, and
-products, rows and copies of weights of other types than f32. One in three graphs runs on two
-threads. Consecutive seeds take turns (`turns`): each graph has one pair of op and source that a
-planner may use in place, or one op, so as many consecutive seeds as there are turns have all of
-them. `none_views` adds op-NONE views (`ggml_view_tensor`) of intermediates, which ggml is known to
-miscount; `sound=False` adds uploads that no plan protects.
+gathers by index, backward kernels, and outputs on roots and on views. They also have cases of the
+kernel audit and forms of all ops (`allocsim.systems.ggml.k_audit`), as far as these are small and
+every supported version can build them. These cover every op of the in-place list with its optional
+sources; f32, f16, bf16 and quantised types; up to four dimensions; RMS_NORM times weights as one
+kernel; and products, rows and copies of weights of other types than f32. One in three graphs runs
+on two threads. Each seed has a turn (`turns`): its graph has one op, or one pair of op and source
+that a planner may use in place. So as many consecutive seeds as there are turns cover all of them.
+`none_views` adds op-NONE views (`ggml_view_tensor`) of intermediates, whose views ggml is known to
+miscount. `sound=False` adds uploads that no plan protects.
 
-A tensor made from other tensors, outside of a case, is f32 of at most two dimensions. What this
+A tensor made from other tensors outside of a case is f32 with at most two dimensions. What this
 module does not see: plans and numbers.
 """
 
@@ -41,46 +41,46 @@ from allocsim.systems.ggml.k_audit.op_forms import form_cases
 from allocsim.systems.ggml.random_graphs.graph_recipes import GraphRecipe, RecipeStep, leaf, reached, step
 
 LENGTHS: Final = (1, 3, 4, 5, 7, 8, 9, 16, 33)
-"""Elements in a row; most are no multiple of a vector register, most rows no multiple of the
-alignment."""
+"""Lengths of rows. Most are no multiple of a vector register, and the bytes of most rows are no
+multiple of the alignment."""
 
 ROW_COUNTS: Final = (1, 1, 2, 3, 5)
 
 LEAFS: Final = (("input", False), ("", False), ("", True), ("param", True), ("input param", False))
-"""Flags of a leaf, and whether it has memory of its own."""
+"""The kinds of leaf: its flags, and whether it has memory of its own."""
 
 SMALL: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is known of a tensor while generating."""
+    """The facts about a tensor that the generator keeps."""
 
     index: int
     ne: tuple[int, int]
     contiguous: bool
     owner: int
-    """Step of the root of its memory."""
+    """The step that made the root of the tensor's memory."""
     writable: bool
-    """Whether in-place ops may write it: contiguous, no parameter."""
+    """Whether in-place ops may write the tensor: it is contiguous and no parameter."""
     numbers: bool = True
-    """Whether it is f32; the rest are row numbers."""
+    """Whether general ops may read the tensor: it is f32 with at most two dimensions."""
 
 
 class Generator:
-    """Grows one recipe."""
+    """Builds one recipe step by step, with random draws from the seed."""
 
     def __init__(self, seed: int, nodes: int, *, none_views: bool, sound: bool) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self.seed, self.nodes, self.none_views, self.sound = seed, nodes, none_views, sound
         self.steps: list[RecipeStep] = []
         self.calls = 0
-        """Steps that are no leafs."""
+        """The number of steps so far that are no leafs."""
         self.made: list[Made] = []
         self.readers: dict[int, int] = {}
         self.watched: set[int] = set()
-        """Steps to flag OUTPUT, so that their numbers are compared: a result may be one and still
-        lie over its source.
+        """Steps to flag OUTPUT, so that their numbers are compared. A result with that flag may
+        still be placed over its source.
         """
 
     def add(
@@ -92,7 +92,7 @@ class Generator:
         root: int | None = None,
         writable: bool = True,
     ) -> Made:
-        """Append a step; `root` is the step whose memory it lies in, its own by default."""
+        """Append a step; `root` is the step that owns the tensor's memory, by default itself."""
         index = len(self.steps)
         self.steps.append(made)
         self.calls += made.make != "tensor"
@@ -104,7 +104,7 @@ class Generator:
         return tensor
 
     def leaf(self, ne: tuple[int, int]) -> Made:
-        """Append an f32 leaf, now and then static or a parameter."""
+        """Append an f32 leaf, which is sometimes static or a parameter."""
         flag, static = self.rng.choices(
             LEAFS if self.sound else (*LEAFS, ("param", False)), (6, 2, 2, 1, 1, 2)[: 5 + (not self.sound)]
         )[0]
@@ -112,28 +112,28 @@ class Generator:
         return self.add(leaf("f32", *dims, flag=flag, static=static), ne, writable="param" not in flag)
 
     def pick(self, want: Callable[[Made], bool] = lambda _: True) -> Made | None:
-        """Return a tensor that satisfies `want`, recent ones more often; None if there is none."""
+        """Return a random tensor that satisfies `want`, recent tensors more often, else None."""
         fits = [made for made in self.made if made.numbers and want(made)]
         if not fits:
             return None
         return self.rng.choice(fits[-6:] if self.rng.random() < 0.7 else fits)
 
     def dense(self) -> Made:
-        """Return a contiguous tensor."""
+        """Return a random contiguous tensor, or a new leaf if there is none."""
         found = self.pick(lambda made: made.contiguous)
         return found if found is not None else self.leaf(self.shape())
 
     def like(self, other: Made) -> Made:
-        """Return a contiguous tensor of the same shape, made for the purpose if need be."""
+        """Return a contiguous tensor of the same shape; append a new leaf if needed."""
         found = self.pick(lambda made: made.contiguous and made.ne == other.ne)
         return found if found is not None and self.rng.random() < 0.9 else self.leaf(other.ne)
 
     def shape(self) -> tuple[int, int]:
-        """Draw a shape."""
+        """Draw the two dimensions of a tensor."""
         return self.rng.choice(LENGTHS), self.rng.choice(ROW_COUNTS)
 
     def recipe(self) -> GraphRecipe:
-        """Grow to the number of nodes and return the recipe."""
+        """Add steps up to the requested number of builder calls, and return the recipe."""
         for _ in range(self.rng.randint(1, 3)):
             self.leaf(self.shape())
         kinds, weights = _makers(none_views=self.none_views)
@@ -156,7 +156,7 @@ class Generator:
         dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
         seen_late = [
             made.sources[0] for made in self.steps if made.make == "view_tensor"
-        ]  # nothing else makes ggml visit them first
+        ]  # only an expansion of their own makes ggml visit them first
         expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
         recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
         inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
@@ -166,7 +166,7 @@ class Generator:
 
 
 def reachable(recipe: GraphRecipe) -> list[int]:
-    """Return the steps that are part of the graph: those expanded and all they read, ascending."""
+    """Return the steps of the graph in ascending order: expanded steps and all that they read."""
     return reached(recipe, lambda made: made.reads)
 
 
@@ -179,7 +179,7 @@ def _elementwise(g: Generator) -> None:
     name, *arguments = g.rng.choice(
         (("scale", 0.5), ("sqr",), ("silu",), ("neg",), ("relu",), ("scale_bias", 0.5, 1.0), ("clamp", -1.0, 1.0))
     )
-    if name == "clamp" and not a.writable:  # it gives a view of its operand, which it writes over
+    if name == "clamp" and not a.writable:  # clamp returns a view of its operand and overwrites the operand
         name, arguments = "relu", []
     g.add(step(name, _ref(a), *arguments), a.ne, root=a.owner if name == "clamp" else None)
 
@@ -217,7 +217,7 @@ def _in_place(g: Generator) -> None:
     if name in ("add_inplace", "mul_inplace"):
         apart = g.pick(
             lambda made: made.contiguous and made.ne == a.ne and made.owner != a.owner
-        )  # a shifted view would be written over
+        )  # the op would overwrite an operand that is a shifted view
         other = [_ref(apart or g.leaf(a.ne))]
     g.add(step(name, _ref(a), *other, *arguments), a.ne, root=a.owner)
 
@@ -231,7 +231,7 @@ def _accumulate(g: Generator) -> None:
     at = g.rng.randint(0, a.ne[0] - n) * 4 + g.rng.randint(0, a.ne[1] - rows) * a.ne[0] * 4
     apart = g.pick(
         lambda made: made.contiguous and made.ne == (n, rows) and made.owner != a.owner
-    )  # else it writes over what it reads
+    )  # otherwise the op overwrites its own operand
     b = apart or g.leaf((n, rows))
     stride = a.ne[0] * 4
     name = g.rng.choice(("acc", "acc_inplace", "set", "set_inplace"))
@@ -327,12 +327,12 @@ def _none_view(g: Generator) -> None:
 
 
 MOST_ELEMENTS: Final = 1 << 11
-"""Elements in all operands of a case up to which it is part of a graph."""
+"""The most elements in all operands of a case together, so that graphs may contain the case."""
 
 REFUSED: Final = frozenset(
     {(op, types) for op in ("ADD", "SUB", "MUL", "DIV") for types in ("f32,f16", "f32,bf16")} | {("UNARY", "bf16")}
 )
-"""(op, types) that not every version's kernels take: a few unary functions of bf16, not all."""
+"""(op, types) that the kernels of some versions refuse; of UNARY with bf16, only some functions."""
 
 EVERYWHERE: Final = frozenset(
     {"ggml_soft_max_add_sinks", "ggml_rope_multi", "ggml_rope_multi_back", "ggml_add_cast", "ggml_cumsum", "ggml_argmax"}
@@ -346,30 +346,30 @@ EVERYWHERE: Final = frozenset(
         "cross_entropy_loss_back",
     )}
 )  # fmt: skip
-"""Functions that a library may lack and the versions that were looked at have."""
+"""Functions that are declared optional although every version that was examined has them."""
 
 
 class _EveryVersion:
-    """What stands for a library while cases are listed: it has what every supported version has."""
+    """A stand-in for a library while cases are listed: it has what all supported versions have."""
 
     all_types: ClassVar = {"f32": 0, "f16": 1}
-    """Types that forms name as an argument; their numbers are those of the GGUF format."""
+    """Types that forms pass as arguments -> their numbers in the GGUF format."""
 
     @staticmethod
     def has(name: str) -> bool:
-        """Return whether every version exports the function."""
+        """Return whether every supported version exports the function."""
         return name not in OPTIONAL or name in EVERYWHERE
 
     def type_number(self, name: str) -> int:
-        """Return the number of a type."""
+        """Return the number of a type in the GGUF format."""
         return self.all_types[name]
 
 
 @cache
 def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
-    """Return op -> the cases of the audit's table that graphs are made of, by variant and types.
+    """Return op -> the groups of cases that graphs are made of, one group a variant and types.
 
-    The fused kernel is an op of its own here, and so is each builder of the forms.
+    The fused kernel counts as an op here, and so does each builder of the forms.
     """
     found: dict[str, dict[tuple[str, str], list[LibraryCase]]] = {}
     library: Any = _EveryVersion()
@@ -384,17 +384,17 @@ def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
 
 
 MOST_OF_FORMS: Final = 1 << 14
-"""The same of a form."""
+"""The most elements in all operands of a form together, so that graphs may contain the form."""
 
 UNBUILT: Final = frozenset({"FILL", "opt_step_adamw", "opt_step_sgd", "acc", "set"})
-"""Ops whose cases only some versions build, or that random graphs have in another way, or where the
-host must keep what they write."""
+"""Ops left out: only some versions build their cases, random graphs make them in another way, or
+the host must keep what they write."""
 
 
 @cache
 def pair_cases() -> dict[tuple[str, int], tuple[LibraryCase, ...]]:
-    """Return op of the in-place list and source slot -> the cases in which that source is laid out
-    as the first is.
+    """Return (op of the in-place list, source slot) -> the cases in which that source has the type
+    and dimensions of the first source.
     """
     found: dict[tuple[str, int], list[LibraryCase]] = {}
     for op, groups in table_cases().items():
@@ -410,15 +410,15 @@ def _layout(operand: Operand) -> tuple[str, tuple[int, ...]]:
 
 
 PAIR_WEIGHTS: Final = (4, 4, 12)
-"""How often a pair of op and source is the turn of a seed, for once that an op is, by the number of
-the source, the last for all behind: a race wants more than one graph, and what is unsafe over a
-third source is mostly one, which threads show now and then."""
+"""How many turns a pair of op and source has for each turn of an op, by source slot; the last is
+for all later slots. A race needs several graphs to show, and a kernel that is unsafe over a third
+source mostly races."""
 
 
 @cache
 def turns() -> tuple[tuple[str, int | None], ...]:
-    """Return what seeds in a row take turns with: each pair of op and source in place, and each op.
-    Any run of so many seeds has them all.
+    """Return the turns of consecutive seeds: each in-place pair (op, source slot), and each op with
+    None. Any as many consecutive seeds as there are turns cover all turns.
     """
     pairs = [
         (op, slot) for op, slot in sorted(pair_cases()) for _ in range(PAIR_WEIGHTS[min(slot, len(PAIR_WEIGHTS) - 1)])
@@ -430,13 +430,13 @@ def turns() -> tuple[tuple[str, int | None], ...]:
 
 
 WRITES: Final = {"cpy": 1, "set_rows": 0, "soft_max_add_sinks": 0, "clamp": 0}
-"""Builder -> which of its arguments its result is a view of."""
+"""Builder whose result is a view of an argument -> the position of that argument."""
 
 
 def _case(g: Generator) -> None:
-    """One case of the audit's table. An operand is a fitting tensor of the graph, or a new leaf,
-    some in memory of their own, or a copy of a leaf. Now and then the first is read again later, as
-    what goes round a block is.
+    """Add a random case of the audit's table. An operand is a fitting tensor of the graph, a new
+    leaf (some have memory of their own), or a copy of a leaf. Sometimes a later op reads the first
+    operand again, as a residual connection does.
     """
     op = g.rng.choice(sorted(table_cases()))
     case = g.rng.choice(g.rng.choice(table_cases()[op]))
@@ -444,8 +444,8 @@ def _case(g: Generator) -> None:
 
 
 def _turn(g: Generator) -> None:
-    """The case of this seed's turn. Of a pair, the source comes from an op and is read by nobody
-    else, and the others have memory of their own, so that the planner takes that source.
+    """Add the case of this seed's turn. If the turn is a pair, an op makes that source and no other
+    op reads it, and the other operands have memory of their own. So the planner chooses the source.
     """
     op, slot = turns()[g.seed % len(turns())]
     if slot is None:
@@ -467,7 +467,7 @@ def _turn(g: Generator) -> None:
 
 
 def _called(g: Generator, case: LibraryCase, tensors: list[int]) -> None:
-    """Add the calls of a case with its operands."""
+    """Add the builder calls of a case with the given steps as its operands."""
     calls = case.build
     assert isinstance(calls, Calls)
     ne = case.makes or (case.operands[0].ne if case.operands else (1,))
@@ -513,7 +513,7 @@ def _operand(g: Generator, operand: Operand) -> Made:
 
 
 def _hidden(g: Generator, made: Made, plain: bool) -> Made:  # noqa: FBT001 - a fact of the tensor
-    """Return the tensor, which others may read only if it is `plain`: f32, of two dimensions."""
+    """Return the tensor; unless it is `plain` (f32, two dimensions), keep general ops from it."""
     if not plain:
         g.made[made.index] = replace(made, numbers=False)
     return made
@@ -524,12 +524,12 @@ MAKERS: Final[tuple[tuple[Callable[[Generator], Any], int], ...]] = (
     (_transpose, 3), (_cont, 5), (_copy, 6), (_product, 5), (_outer, 4), (_sum, 3), (_concat, 3), (_repeat, 2), (_gather, 3),
     (_none_view, 3), (lambda g: g.leaf(g.shape()), 2), (_case, 30),
 )  # fmt: skip
-"""What a step may be, and how often."""
+"""Functions that add a step, with the weights of their random choice."""
 
 
 @cache
 def _makers(*, none_views: bool) -> tuple[tuple[Callable[[Generator], Any], ...], tuple[int, ...]]:
-    """Return what a step may be, and the sums of the weights up to each."""
+    """Return the functions that add a step, and the cumulative sums of their weights."""
     kinds, weights = zip(
         *((kind, weight) for kind, weight in MAKERS if kind is not _none_view or none_views), strict=True
     )
@@ -537,11 +537,11 @@ def _makers(*, none_views: bool) -> tuple[tuple[Callable[[Generator], Any], ...]
 
 
 def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:
-    """Return the recipe of that seed, of `nodes` builder calls (default: 2 to 40, drawn).
+    """Return the recipe of a seed, with `nodes` builder calls (default: 2 to 40, drawn).
 
-    With `sound`, what the host writes before the run is safe until its last reader. Without, some
-    parameters lie in the compute buffer with no INPUT flag: ggml places those at the step of the
-    next op, over whatever was free by then, so an upload is lost.
+    With `sound`, no plan overwrites uploaded bytes before their last reader. Without `sound`, some
+    parameters are in the compute buffer without the INPUT flag. ggml places such a parameter at the
+    step of the next op, over bytes that are free by then, so its upload can be overwritten.
     """
     rng = random.Random(f"size {seed}")  # noqa: S311
     return Generator(

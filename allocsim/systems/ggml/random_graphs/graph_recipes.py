@@ -2,18 +2,19 @@
 
 A recipe can be stored, replayed, shrunk, and built in any library.
 
-Contract: a `GraphRecipe` is a list of steps, each the making of one tensor: a leaf (`tensor`) or a
-builder call whose arguments are numbers or `%k`, the tensor of step k. `expand` are the steps
-handed to `ggml_build_forward_expand`, in order; `outputs` those flagged OUTPUT by `ggml_set_output`
-before the plan is made. Leafs are written before every compute, drawn from the recipe's seed and
-their step as their `fill` says. The graph runs on `threads` threads.
+Contract: a `GraphRecipe` is a list of steps. Each step makes one tensor: it is a leaf (`tensor`) or
+a builder call whose arguments are numbers or `%k`, the tensor of step k. `expand` lists the steps
+passed to `ggml_build_forward_expand`, in order. `outputs` lists the steps flagged OUTPUT by
+`ggml_set_output` before planning. Leafs are written before every compute; `fill` says how their
+elements are drawn from the recipe's seed and their step. The graph runs on `threads` threads.
 
     recipe = GraphRecipe(steps=(leaf("f32", 8), step("scale", "%0", 2.0)), expand=(1,), outputs=(1,))
     built = build(workspace, recipe)
     ran(workspace, built, place(workspace, built))
 
-What this module does not see: whether the calls are legal; ggml asserts, so build in a child
-process. Numbers are normal unless a leaf has a `fill`, or says i32 (row numbers below `rows`).
+What this module does not see: whether the calls are legal. ggml asserts that they are, so build in
+a child process. Elements are normally distributed, unless a leaf has a `fill` or the type i32 (row
+numbers below `rows`).
 """
 
 import ctypes
@@ -46,50 +47,50 @@ MAY_BE_EMPTY: Final = {
     "rope_multi_back": 2,
     "flash_attn_ext": 3,
 }
-"""Builder -> which of its arguments is a tensor that may be left out, as None: the mask, or the
-factors of the frequencies.
+"""Builder -> position of the tensor argument that may be None: a mask, or the factors of the
+frequencies.
 """
 
 SHAPE_ALONE: Final = {"repeat": 1, "repeat_back": 1, "get_rows_back": 2}
-"""Builder -> which of its arguments gives a shape only: ggml keeps no source for it."""
+"""Builder -> position of the tensor argument that gives only a shape and is no source in ggml."""
 
 SECTIONS: Final = 4
-"""`GGML_MROPE_SECTIONS`: whole numbers in the one kind of array that builders take."""
+"""`GGML_MROPE_SECTIONS`: the length of the only kind of integer array that builders take."""
 
 MODES: Final = ("default", "pinned", "apart")
-"""As planned; every node flagged OUTPUT; every tensor in memory of its own."""
+"""Modes: planned as built; every node flagged OUTPUT; every tensor in memory of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeStep:
-    """The making of one tensor."""
+    """A step of a recipe, which makes one tensor."""
 
     make: str
-    """`tensor`, or the name of a builder without `ggml_`."""
+    """`tensor` for a leaf, else the name of a builder without `ggml_`."""
     arguments: tuple[Any, ...]
-    """Of a tensor: dtype and `ne`. Of a builder: its arguments after the context, tensors as
+    """For a leaf: dtype and `ne`. For a builder: its arguments after the context, with tensors as
     `%k`."""
     flag: str = ""
-    """Any of input, param and loss, by spaces; outputs are listed in the recipe."""
+    """Any of `input`, `param` and `loss`, separated by spaces; the recipe lists the outputs."""
     static: bool = False
-    """A leaf in memory of its own, placed before the plan."""
+    """Whether the step is a leaf in memory of its own, allocated before planning."""
     rows: int = 0
-    """Of an i32 leaf: its elements are drawn below this."""
+    """The upper bound (exclusive) of the drawn elements of an i32 leaf."""
     fill: str = ""
     """How the elements of a leaf are drawn, a key of
     `allocsim.systems.ggml.k_audit.library_cases.FILLS`.
 
-    Empty: as above.
+    Empty: normally distributed, or row numbers below `rows` for i32.
     """
 
     @property
     def sources(self) -> list[int]:
-        """The steps whose tensors this one names."""
+        """The steps whose tensors are arguments of this step."""
         return [int(a[1:]) for a in self.arguments if isinstance(a, str) and a.startswith("%")]
 
     @property
     def reads(self) -> list[int]:
-        """The same without the tensor that gives a shape and is no source of the node
+        """The steps in `sources` that the node reads, so without a tensor that only gives a shape
         (`SHAPE_ALONE`).
         """
         shape = self.arguments[SHAPE_ALONE[self.make]] if self.make in SHAPE_ALONE else None
@@ -98,7 +99,7 @@ class RecipeStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRecipe:
-    """A graph to build."""
+    """A graph as a list of steps that can be built in any ggml library."""
 
     steps: tuple[RecipeStep, ...]
     expand: tuple[int, ...]
@@ -113,11 +114,10 @@ class GraphRecipe:
 
     @classmethod
     def decode(cls, data: dict[str, Any]) -> "GraphRecipe":
-        """Return the recipe that `encode` gave; raise EngineError where it is none.
+        """Return the recipe that `encode` gave; raise EngineError if the data are no recipe.
 
-        A recipe is data: a builder must be one that is declared to make a tensor, and what it takes
-        for a tensor an earlier step's, or none where the builder takes none, so that no number of a
-        file is ever an address.
+        A builder must be declared to make a tensor. Its tensor arguments must name earlier steps,
+        or be None if the builder allows that. So no number in a file is ever used as an address.
         """
         try:
             steps = tuple(
@@ -135,8 +135,8 @@ class GraphRecipe:
 
 
 def reached(recipe: GraphRecipe, sources: Callable[[RecipeStep], Iterable[int]]) -> list[int]:
-    """Return the steps that are expanded and all that these need, ascending; `sources` of a step
-    are what it needs itself.
+    """Return, in ascending order, the expanded steps and all steps that they need directly or
+    indirectly; `sources` returns the steps that one step needs directly.
     """
     seen: set[int] = set()
     todo = list(recipe.expand)
@@ -149,8 +149,8 @@ def reached(recipe: GraphRecipe, sources: Callable[[RecipeStep], Iterable[int]])
 
 
 def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence[Any], threads: int) -> None:
-    """Raise ValueError unless every step can be called as it stands, and `expand` and `outputs` are
-    steps.
+    """Raise ValueError unless every step has valid arguments, `expand` and `outputs` list existing
+    steps, and `threads` is 1 to `MOST_THREADS`.
     """
     for index, made in enumerate(steps):
         if made.make == TENSOR:
@@ -164,7 +164,7 @@ def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence
                     f"step {index} makes a tensor of {made.arguments}; a dtype and one to four lengths are needed"
                 )
             if made.fill and made.fill not in FILLS:
-                raise ValueError(f"step {index} is filled by {made.fill!r}; that is none of {', '.join(FILLS)}")
+                raise ValueError(f"step {index} is filled by {made.fill!r}; the fills are {', '.join(FILLS)}")
             continue
         kinds = BUILDERS.get(made.make) or MODIFIERS.get(made.make)
         if kinds is None:
@@ -175,15 +175,15 @@ def _check(steps: Sequence[RecipeStep], expand: Sequence[Any], outputs: Sequence
             raise ValueError(f"step {index} calls {made.make} with {made.arguments}; it takes ({', '.join(kinds)})")
     for step_ in (*expand, *outputs):
         if not isinstance(step_, int) or not 0 <= step_ < len(steps):
-            raise ValueError(f"{step_!r} is no step of {len(steps)}")
+            raise ValueError(f"{step_!r} is no step; the recipe has {len(steps)} steps")
     if not 1 <= threads <= MOST_THREADS:
-        raise ValueError(f"{threads} threads; 1 to {MOST_THREADS} are possible")
+        raise ValueError(f"{threads} threads; 1 to {MOST_THREADS} are supported")
 
 
 def _fits(kind: str, argument: Any, before: int) -> bool:
-    """Whether an argument is what a declaration calls `kind`.
+    """Return whether an argument has the declared `kind`.
 
-    A tensor is one of the steps before.
+    A tensor must be a step before step `before`.
     """
     if kind == "tensor":
         number = argument[1:] if isinstance(argument, str) and argument.startswith("%") else ""
@@ -199,29 +199,29 @@ def _fits(kind: str, argument: Any, before: int) -> bool:
 
 
 def leaf(dtype: str, *ne: int, flag: str = "input", static: bool = False, rows: int = 0, fill: str = "") -> RecipeStep:
-    """A leaf of that type and dimensions."""
+    """Return a step that makes a leaf of this type and these dimensions."""
     return RecipeStep(make=TENSOR, arguments=(dtype, *ne), flag=flag, static=static, rows=rows, fill=fill)
 
 
 def step(make: str, *arguments: Any) -> RecipeStep:
-    """A builder call; tensors are `%k`."""
+    """Return a step that calls a builder; tensor arguments are `%k`, the result of step k."""
     return RecipeStep(make=make, arguments=arguments)
 
 
 @dataclass(slots=True, kw_only=True)
 class Built:
-    """A recipe in a workspace."""
+    """A recipe built in a workspace: its tensors, graph and context."""
 
     recipe: GraphRecipe
     tensors: list[int]
     graph: int
     context: Context
     drawn: dict[int, bytes] = field(default_factory=dict)
-    """Elements of the leafs by step."""
+    """Step of a leaf -> its elements as bytes."""
 
 
 def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
-    """Build the graph, unplanned; static leafs get their memory here."""
+    """Build the graph of a recipe without a plan; static leafs get their memory here."""
     size = graph_size(recipe)
     ctx = ws.context(tensors=len(recipe.steps) + 64, graph_size=size)
     static = ws.context(tensors=len(recipe.steps) + 1)
@@ -242,7 +242,7 @@ def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
 
 
 def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner: str = "gallocr") -> int:
-    """Plan and bind the graph as `mode` says; return the scheduler, 0 where there is none."""
+    """Plan the graph as `mode` and `planner` say; return the scheduler that planned it, else 0."""
     if mode not in MODES:
         raise UnknownNameError("mode", mode, MODES)
     if mode == "apart":
@@ -266,14 +266,14 @@ def _views(built: Built) -> list[int]:
 
 
 def graph_size(recipe: GraphRecipe) -> int:
-    """Return room for the nodes and leafs of a recipe, and for the copies of a scheduler."""
+    """Return a graph size with room for a recipe's nodes and leafs and for a scheduler's copies."""
     return 4 * len(recipe.steps) + 64
 
 
 def fill(ws: LibraryWorkspace, built: Built) -> None:
-    """Write every leaf that has memory.
+    """Write the elements of every leaf that has memory, which must be memory of the CPU.
 
-    The same elements for the same seed and step, whatever the plan. The memory is the CPU's.
+    The elements depend on the recipe's seed and the step, not on the plan.
     """
     where = ws.library.ggml_get_data
     for index, made in enumerate(built.recipe.steps):
@@ -294,8 +294,8 @@ def _drawn(ws: LibraryWorkspace, built: Built, index: int) -> bytes:
 
 
 def ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:
-    """Fill and run a planned graph, by its scheduler where it has one; return the bytes of the
-    outputs, by step.
+    """Write the leafs of a planned graph and run it, with `scheduler` unless that is 0. Return the
+    step and bytes of each output.
     """
     fill(ws, built)
     if scheduler:
@@ -306,8 +306,8 @@ def ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:
 
 
 def ran_apart(ws: LibraryWorkspace, built: Built) -> tuple[dict[int, bytes], bytes]:
-    """Return the bytes of the outputs of an unplanned graph, by step, in memory of its own for each
-    tensor, and its structs; it is unplanned again behind that.
+    """Run a graph without memory reuse. Return the bytes of its outputs by step, and the saved
+    structs of its tensors before planning; afterwards the graph has no plan again.
     """
     unplanned = built.context.saved()
     apart = ran(ws, built, place(ws, built, mode="apart"))
@@ -316,7 +316,7 @@ def ran_apart(ws: LibraryWorkspace, built: Built) -> tuple[dict[int, bytes], byt
 
 
 def _bytes(ws: LibraryWorkspace, tensor: int) -> bytes:
-    """Return the bytes of a tensor's elements, without those between them."""
+    """Return the bytes of a tensor's elements, without the bytes between the elements."""
     library = ws.library
     if library.ggml_is_contiguous(tensor):
         return ctypes.string_at(library.ggml_get_data(tensor), library.ggml_nbytes(tensor))
@@ -324,24 +324,24 @@ def _bytes(ws: LibraryWorkspace, tensor: int) -> bytes:
 
 
 POOL: Final = 1 << 16
-"""Numbers from which leafs take theirs: to seed a generator for each takes longer than to run the
-graph.
+"""Number of places in the pools at which the elements of a leaf can begin. A pool exists because
+seeding a generator for each leaf takes longer than running the graph.
 """
 
 
 NORMALS: Final = np.random.default_rng(0).standard_normal(2 * POOL, dtype=np.float32)
 WHOLE: Final = np.random.default_rng(1).integers(0, 1 << 30, 2 * POOL, dtype=np.int32)
-"""Drawn when the module is imported, once for all forks."""
+"""Pools of normal numbers and of integers, drawn once for all forks when the module is imported."""
 
 
 class _Pooled:
-    """What stands for a generator of numpy: a part of the pool from `start` on."""
+    """A stand-in for a numpy generator that returns numbers of the pool from `start` on."""
 
     def __init__(self, start: int) -> None:
         self.start = start
 
     def standard_normal(self, shape: Sequence[int], *, dtype: Any) -> NDArray[Any]:
-        """Return numbers of the pool."""
+        """Return numbers of the pool; for more than `POOL` numbers, seed a generator by `start`."""
         count = prod(shape)
         if count > POOL:
             return np.random.default_rng(self.start).standard_normal(shape, dtype=dtype)
@@ -349,7 +349,7 @@ class _Pooled:
 
 
 def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
-    """Return the elements of a leaf, float32 or int32."""
+    """Return the elements of a leaf, float32 or int32, in numpy's order of dimensions."""
     dtype, *ne = made.arguments
     shape = tuple(ne[::-1])
     start = hash((seed, index)) % POOL
@@ -362,7 +362,7 @@ def elements(made: RecipeStep, seed: int, index: int) -> NDArray[Any]:
 
 
 def plan_rows(library: Library, recipe: GraphRecipe, *, mode: str = "default", planner: str = "gallocr") -> Rows:
-    """Task: return the rows of a planned recipe."""
+    """Task: build and plan a recipe, and return the rows of its graph."""
     with LibraryWorkspace(library) as ws:
         built = build(ws, recipe)
         place(ws, built, mode=mode, planner=planner)

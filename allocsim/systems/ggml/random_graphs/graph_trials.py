@@ -1,16 +1,16 @@
 """Tasks that plan and run random graphs in a fork, and return the plans that remain to be judged.
 
 Contract: `try_all` tries recipes one after another and writes each `TriedGraph` to a file at once,
-so a graph that crashes the fork loses no earlier result. A graph is built once, run in memory of
-its own for each tensor, and planned in every way of `WAYS`; its outputs are compared byte by byte.
-A way is not run if it places every tensor as the way before did, or if no two roots share a byte,
-since the run could show nothing new. One graph in `SPLIT_EVERY`, by its seed, runs on two backends
-as well.
+so a graph that crashes the fork loses no earlier result. A graph is built once, run without memory
+reuse, and planned in every way of `WAYS`. The outputs are compared byte by byte with the run
+without reuse. A way is not run if it places every tensor as the way run before did, or if no two
+roots share a byte, since the run could show nothing new. One graph in `SPLIT_EVERY`, chosen by its
+seed, runs on two backends as well.
 
-With known causes, a faulty graph is run once more without them
-(`allocsim.systems.ggml.random_graphs.explained_graphs`), at a hundredth of the price of naming the
-cause. A `TriedGraph` has the rows of its plan only if S may find a violation in it
-(`placed_graph.surely_sound`) or its numbers differ, and no known cause explains that.
+If causes are known, a faulty graph runs once more with these avoided
+(`allocsim.systems.ggml.random_graphs.explained_graphs`), in a hundredth of the time that naming the
+cause takes. A `TriedGraph` has the rows of its plan only if a fault is possible that no known cause
+explains: S may find a violation in the plan (`placed_graph.surely_sound`), or the numbers differ.
 
 What this module does not see: the cause (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
 """
@@ -47,50 +47,50 @@ WAYS: Final[dict[str, tuple[str, str]]] = {
     "sched": ("default", "sched"),
     PINNED: ("pinned", "gallocr"),
 }
-"""How a graph is planned, beside memory of its own for each tensor: mode and planner."""
+"""Name of a way to plan a graph -> mode and planner, as `graph_recipes.place` takes them."""
 
 JUDGED: Final = "gallocr"
-"""The way whose plan S is asked about."""
+"""The way whose plan detector S judges."""
 
 SPLIT_EVERY: Final = 4
-"""One graph in so many is run on two backends as well."""
+"""One graph in this number of graphs runs on two backends as well."""
 
 
-table_cases()  # when the server imports this module, else each of its forks makes the table again
+table_cases()  # computed once when the server imports this module, so that no fork computes it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedGraph:
-    """What one graph did."""
+    """The results of planning and running one graph."""
 
     rows: Rows | None
-    """As gallocr planned it, where that is to be judged."""
+    """The rows of gallocr's plan; None if the plan need not be judged."""
     different: dict[str, list[int]]
-    """For each way of planning the outputs that differ."""
+    """Way of planning -> the outputs that differ from the run without reuse."""
     split: SplitRun | None
-    """What it did on two backends, where it was run there."""
+    """The results on two backends; None if the graph did not run there."""
     explained: tuple[str, ...] = ()
-    """Known causes without which nothing is wrong with it."""
+    """Known causes that explain every fault of the graph."""
 
     @property
     def doubtful(self) -> list[Rows]:
-        """The plans in which S may find something that is not explained."""
+        """The plans in which S may find a violation that no known cause explains."""
         if self.explained:
             return []
         return [rows for rows in (self.rows, self.split and self.split.rows) if rows]
 
     @property
     def right(self) -> bool:
-        """Whether all numbers were."""
+        """Whether all outputs had the bytes of the run without reuse."""
         return not self.different and not (self.split and self.split.differing)
 
 
 Draw = Callable[[], GraphRecipe]
-"""Makes a recipe: to send the recipe itself to another process takes as long as to run it."""
+"""A function that makes a recipe; sending a recipe to another process takes as long as a run."""
 
 
 def try_all(library: Library, draws: Sequence[Draw], path: str, known: Collection[str] = ()) -> None:
-    """Task: try each recipe, and append what was found to a file."""
+    """Task: try each recipe, and write each `TriedGraph` to a file as soon as it is known."""
     with Path(path).open("wb") as file:
         for draw in draws:
             file.write(pickle.dumps(try_one(library, draw(), known)))
@@ -98,8 +98,8 @@ def try_all(library: Library, draws: Sequence[Draw], path: str, known: Collectio
 
 
 def try_one(library: Library, recipe: GraphRecipe, known: Collection[str] = ()) -> TriedGraph:
-    """Task: for each way of planning the outputs that differ from a run without reuse, whether the
-    `known` causes explain that, and the rows of a recipe's plan where they are needed.
+    """Task: plan and run a recipe in every way; return the outputs that differ from a run without
+    reuse, the `known` causes if they explain all faults, and otherwise the rows of the plan.
     """
     split = None
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
@@ -149,14 +149,14 @@ def _arranged(
 
 
 def _unplaced(ws: LibraryWorkspace, built: Built) -> ArrangedGraph:
-    """Return what is known of a built graph before it is planned."""
+    """Return a built graph with its tensors' addresses and arrays, before it is planned."""
     nodes, leafs = nodes_and_leafs(ws.library, built.graph)
     return ArrangedGraph(scheduler=0, addresses=[*leafs, *nodes], placed=placed_graph(ws.library, nodes, leafs))
 
 
 def first_differing(library: Library, recipe: GraphRecipe, runs: int) -> int:
-    """Task: the first of so many planned runs that differs from a run without reuse, from 1 on; 0
-    where none does.
+    """Task: return the number, from 1, of the first planned run that differs from a run without
+    reuse; 0 if none of `runs` runs differs.
     """
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
@@ -168,7 +168,10 @@ def first_differing(library: Library, recipe: GraphRecipe, runs: int) -> int:
 def guard_planned(
     library: Library, recipe: GraphRecipe, names: Collection[str], *, threads: Sequence[int]
 ) -> list[tuple[str, Guarded]]:
-    """Task: run the ops of these names of a planned recipe alone and guarded; say what each did."""
+    """Task: run each op of a planned recipe that has one of these names alone between red zones.
+
+    Return (op, measured accesses) for each.
+    """
     ops = [one for one in single_ops(plan_rows(library, recipe)) if one.op in names]
     found = guard(library, ops, seed=recipe.seed, threads=threads, reads=False)
     return [(one.op, did) for one, did in zip(ops, found, strict=True)]

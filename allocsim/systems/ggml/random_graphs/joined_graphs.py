@@ -1,14 +1,14 @@
-"""Many small planned graphs as one, so that they are judged at once.
+"""Join many small planned graphs into one graph, so that the judge runs only once.
 
-Contract: `joined(graphs)` returns the rows of one graph that has the tensors of all, in order:
-leafs first, then the nodes of each graph after those of the graph before. Each graph has a range of
-each compute buffer to itself, so no two graphs share a byte; the graph's number makes names unique.
-The planner's rules use only the readers and addresses of a tensor, and the judge only bytes. So the
-joined graph is clean if and only if each graph is, and it has the violations of all
-(`test_joined_graphs.py` compares them on sound and planted plans).
+Contract: `joined(graphs)` returns the rows of one graph that has the tensors of all graphs: first
+the leafs of all graphs, then the nodes of one graph after another. Each graph has its own range of
+each compute buffer, so no two graphs share a byte. The graph's number makes names unique. The
+planner's rules use only the readers and addresses of a tensor, and the judge uses only bytes. So
+the joined graph is clean if and only if each graph is clean, and it has the violations of all
+graphs (`test_joined_graphs.py` compares them on sound and planted plans).
 
 The graphs must be of one library; compute buffers of the same number are joined. O(tensors).
-What this module does not see: the fault of a single graph, which is judged again alone.
+What this module does not see: which graph a violation is in; each graph is then judged again alone.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from typing import Any, Final
 from allocsim.systems.ggml.capture.graph_rows import Rows
 
 STRETCH: Final = 4096
-"""Bytes of which the stretch of each graph is a multiple; a multiple of every alignment."""
+"""The range of each graph is a multiple of this many bytes, which every alignment divides."""
 
 
 def joined(graphs: Sequence[Rows]) -> Rows:
-    """Return the rows of one graph that holds all of these, which must not be empty."""
+    """Return the rows of one graph that has all tensors of `graphs`, a non-empty sequence."""
     leafs: list[dict[str, Any]] = []
     nodes: list[dict[str, Any]] = []
     buffers = max((rows["meta"].get("buffers", []) for rows in graphs), key=len)
@@ -49,7 +49,7 @@ def _moved(row: dict[str, Any], number: int, first: tuple[int, int], starts: Seq
 
 
 def _end(rows: Rows, buffer: int) -> int:
-    """Return where the last byte that a graph uses of a buffer ends."""
+    """Return the end of the last byte that a graph uses in a buffer; 0 if it uses none."""
     everything = (*rows["leafs"], *rows["nodes"])
     placed = (row for row in everything if row["off"] is not None and row.get("buffer", 0) == buffer)
     return max((row["off"] + row["nbytes"] for row in placed), default=0)

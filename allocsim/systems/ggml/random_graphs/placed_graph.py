@@ -1,21 +1,21 @@
 """A planned graph as arrays: the places and lifetimes of its tensors, and whether its plan is
 surely sound.
 
-Contract: `placed_graph(library, nodes, leafs)` reads the structs of a planned graph once;
-`surely_sound(graph)` returns True only for a plan in which S finds nothing (`test_placed_graph.py`
-compares it with the judge on sound and planted plans), in 0.1 ms where the judge takes ten times as
-long. False is no answer: such a plan goes to the judge. `shares_bytes` tells whether two roots have
-a byte in common, and `addresses` tells two plans of one graph apart.
+Contract: `placed_graph(library, nodes, leafs)` reads the structs of a planned graph once.
+`surely_sound(graph)` returns True only for a plan in which detector S finds nothing; it takes 0.1
+ms, a tenth of the judge's time (`test_placed_graph.py` compares both on sound and planted plans).
+False proves nothing: the judge must judge that plan. `shares_bytes` returns whether two roots have
+a byte in common. `addresses` differ between different plans of one graph.
 
-A plan is surely sound if no other root lies on a root that the planner placed while it is live. A
-root is live from the node that makes it (or from the start) to the last node that reads or writes
-it or a view of it. It is live to the end if it is an OUTPUT, or if no node reads it or a view of
-it, as the planner frees only tensors that were read. Two roots may meet in one node, which then
-runs in place over a source of its own type, dimensions and address, with an op of the library's
-list. The answer is always False with an OUTPUT view of a root that is no OUTPUT and that the
-planner frees, a view that no op makes, an op that writes into a view and reads other bytes of the
-same root, a leaf that the planner places late (a parameter without INPUT), or a source outside of
-the graph.
+A plan is surely sound if no root overlaps another root that the planner placed while both are live.
+A root is live from the node that makes it (or from the start) to the last node that reads or writes
+the root or a view of it. A root is live to the end if it is an OUTPUT, or if no node reads the root
+or a view of it, because the planner frees only tensors that were read. Two overlapping roots may
+both be live at one node if the node runs in place over a source of equal type, dimensions and
+address, with an op of the library's in-place list. The answer is always False if the graph has one
+of the following: an OUTPUT view of a root that is no OUTPUT and that the planner frees; a view that
+no op makes; an op that writes into a view and reads other bytes of the same root; a leaf that the
+planner places late (a parameter without INPUT); or a source outside of the graph.
 
 O(roots^2) in arrays. What this module does not see: numbers, and the belief behind a plan.
 """
@@ -35,28 +35,28 @@ from allocsim.systems.ggml.ggml_dump import COMPUTE_USAGE, NONE, ROOTS_KEPT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedGraph:
-    """Tensors of a planned graph, leafs first; a column has one element for each."""
+    """The tensors of a planned graph as columns: each has one element for a tensor, leafs first."""
 
     library: Library
     leafs: int
     table: NDArray[Any]
     """Records of `allocsim.systems.ggml.access.structs.TENSOR`."""
     copied: Mapping[int, int]
-    """A scheduler's copy -> its original, by place."""
+    """Index of a scheduler's copy -> index of its original."""
     root: NDArray[np.int64]
-    """Place of the owner of its memory; -1 where the graph does not hold it."""
+    """Index of the tensor's root; -1 if the root is not in the graph."""
     sources: NDArray[np.int64]
-    """Places of its ten sources; -1 where there is none, -2 where the graph does not hold it."""
+    """Indices of the tensor's ten sources; -1 for no source, -2 for one outside of the graph."""
     nbytes: NDArray[np.int64]
-    """Of roots, from first to last byte; 0 for views."""
+    """Size of a root in bytes, from its first to its last byte; 0 for a view."""
     placed: NDArray[np.bool_]
-    """Roots in memory that the planner placed."""
+    """Whether the tensor is a root in memory that the planner placed."""
     aligned: bool
-    """Whether each of these begins at a multiple of its buffer's alignment, not below its base."""
+    """Whether each placed root has its buffer's alignment and is not below the buffer's base."""
 
     @property
     def addresses(self) -> list[int]:
-        """Where each tensor lies, counted from the lowest in its buffer."""
+        """The address of each tensor, counted from the lowest address in its buffer."""
         data, buffer = self.table["data"].astype(np.int64), self.table["buffer"]
         found = data.copy()
         for one in {*buffer.tolist()}:
@@ -68,7 +68,7 @@ class PlacedGraph:
 def placed_graph(
     library: Library, nodes: Sequence[int], leafs: Sequence[int], copies: Mapping[int, int] | None = None
 ) -> PlacedGraph:
-    """Return the arrays of a planned graph; `copies` has what a scheduler copies, by address."""
+    """Return the arrays of a planned graph; `copies` maps a scheduler's copies to the originals."""
     addresses = [*leafs, *nodes]
     table = records(addresses)
     place = {address: number for number, address in enumerate(addresses)}
@@ -100,8 +100,8 @@ def placed_graph(
 
 
 def placed_again(graph: PlacedGraph, addresses: Sequence[int]) -> PlacedGraph:
-    """Return the arrays of the same graph, planned anew; `addresses` are its tensors, leafs
-    first.
+    """Return the arrays of the same graph after another planning; `addresses` are the addresses of
+    its tensors' structs, leafs first.
     """
     table = records(addresses)
     placed, aligned = _placed(graph.library, table, graph.root == np.arange(len(graph.root)))
@@ -109,8 +109,8 @@ def placed_again(graph: PlacedGraph, addresses: Sequence[int]) -> PlacedGraph:
 
 
 def _placed(library: Library, table: NDArray[Any], roots: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], bool]:
-    """Return which roots the planner placed, and whether each lies where its buffer's rules
-    allow.
+    """Return which roots the planner placed, and whether all of these are aligned and not below
+    their buffer's base.
     """
     buffers = table["buffer"].tolist()
     compute = {one for one in {*buffers} if one and library.ggml_backend_buffer_get_usage(one) == COMPUTE_USAGE}
@@ -128,14 +128,14 @@ def _alignment(library: Library, buffer: int) -> int:
 
 
 def shares_bytes(graph: PlacedGraph) -> bool:
-    """Return whether two roots of the planner's have a byte in common."""
+    """Return whether two roots that the planner placed have a byte in common."""
     where, ends, _ = _spans(graph)
     order = np.argsort(where, kind="stable")
     return bool((np.maximum.accumulate(ends[order])[:-1] > where[order][1:]).any())
 
 
 def surely_sound(graph: PlacedGraph) -> bool:
-    """Return True where S surely finds nothing in the plan; see the module."""
+    """Return True only if S finds nothing in the plan, by the rules of the module's contract."""
     if (graph.root < 0).any() or (graph.sources == -2).any():
         return False
     ops = graph.library.ops
@@ -159,7 +159,7 @@ def surely_sound(graph: PlacedGraph) -> bool:
     last = first.copy()
     node, slot = np.nonzero(graph.sources >= 0)
     if (first[root[graph.sources[node, slot]]] > node).any():
-        return False  # somebody reads it before it is made
+        return False  # a node reads a root before the root is made
     np.maximum.at(last, root[graph.sources[node, slot]], node)
     np.maximum.at(last, root[acts], np.flatnonzero(acts))
     last[kept] = len(root)
@@ -167,8 +167,8 @@ def surely_sound(graph: PlacedGraph) -> bool:
 
 
 def _lies_as_told(graph: PlacedGraph, view: NDArray[np.bool_]) -> bool:
-    """Return whether every tensor is somewhere, each root where its buffer's rules allow, and each
-    view where its offset says.
+    """Return whether every tensor has an address, each placed root is aligned in its buffer, and
+    each view is at its offset in its root.
     """
     data = graph.table["data"].astype(np.int64)
     told = data[graph.root] + graph.table["view_offs"].astype(np.int64)
@@ -176,17 +176,17 @@ def _lies_as_told(graph: PlacedGraph, view: NDArray[np.bool_]) -> bool:
 
 
 def _is_one_of(graph: PlacedGraph, names: Iterable[str]) -> NDArray[np.bool_]:
-    """Return whether the op of each tensor is of these names.
+    """Return for each tensor whether its op has one of these names.
 
-    Sets of Python: the first `np.isin` or `np.unique` of a process takes longer than a batch.
+    A Python set is used because the first `np.isin` of a process takes longer than a whole batch.
     """
     numbers = {graph.library.ops[name] for name in names}
     return np.array([one in numbers for one in graph.table["op"].tolist()], dtype=np.bool_)
 
 
 def _writes_in_place(graph: PlacedGraph, writers: NDArray[np.int64]) -> bool:
-    """Return whether every op that writes into a view reads of that root nothing but the very bytes
-    it writes; the destination of CPY is not read.
+    """Return whether every op that writes into a view reads no other bytes of that root than the
+    bytes that it writes. The destination operand of CPY does not count as read.
     """
     cpy = graph.library.ops["CPY"]
     for writer in writers.tolist():
@@ -199,7 +199,7 @@ def _writes_in_place(graph: PlacedGraph, writers: NDArray[np.int64]) -> bool:
 
 
 def lies_over(graph: PlacedGraph, one: int, other: int) -> bool:
-    """Return whether two tensors are of one type and layout at one address."""
+    """Return whether two tensors have the same type, layout and address."""
     a, b = graph.table[one], graph.table[other]
     return bool(
         a["type"] == b["type"] and a["data"] == b["data"] and (a["ne"] == b["ne"]).all() and (a["nb"] == b["nb"]).all()
@@ -207,9 +207,7 @@ def lies_over(graph: PlacedGraph, one: int, other: int) -> bool:
 
 
 def _apart_in_time(graph: PlacedGraph, first: NDArray[np.int64], last: NDArray[np.int64]) -> bool:
-    """Return whether no two roots lie over one another while both are needed, but for results in
-    place.
-    """
+    """Return whether no two roots overlap while both are live, except results that are in place."""
     where, ends, placed = _spans(graph)
     begin, end = first[placed], last[placed]
     meet = (where[:, None] < ends) & (where < ends[:, None]) & (begin[:, None] <= end) & (begin <= end[:, None])
@@ -223,8 +221,9 @@ def _apart_in_time(graph: PlacedGraph, first: NDArray[np.int64], last: NDArray[n
 
 
 def _in_place(graph: PlacedGraph, below: int, result: int) -> bool:
-    """Return whether `result` is made over `below`, its one source there, of its own layout and
-    address, by an op that may.
+    """Return whether an op of the in-place list makes `result` over the root `below`.
+
+    `below` must be the op's only source in that root, with the result's layout and address.
     """
     name = graph.library.op_names[int(graph.table["op"][result])]
     if name not in graph.library.in_place_ops or result in graph.copied:
@@ -234,7 +233,7 @@ def _in_place(graph: PlacedGraph, below: int, result: int) -> bool:
 
 
 def _spans(graph: PlacedGraph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return address, end and place of each root of the planner's that has bytes."""
+    """Return address, end and index of each non-empty root that the planner placed."""
     placed = np.flatnonzero(graph.placed & (graph.nbytes > 0))
     where = graph.table["data"][placed].astype(np.int64)
     return where, where + graph.nbytes[placed], placed

@@ -1,12 +1,13 @@
 """Make a failing recipe small: drop steps, expansions, outputs and flags as long as it still fails.
 
-Contract: `shrink(recipe, fails)` returns a recipe for which `fails` holds and from which no single
-step (with all that names it), expansion, output or flag can be taken, no step be replaced by one of
-its sources or, where `shapes` knows its type and dimensions, by a leaf, and no length of leafs be
-replaced by a smaller one. `fails` is asked about legal recipes only as far as indices go; it must
-answer False where ggml refuses to build. Greedy, last step first; O(steps^2) questions at worst.
+Contract: `shrink(recipe, fails)` returns a recipe for which `fails` is True and that no single move
+makes smaller. The moves remove a step with all steps that depend on it, an expansion, an output or
+a flag; replace a step by one of its sources, or by a leaf if `shapes` knows its type and
+dimensions; or replace a length of leafs by a smaller length. `fails` is called with recipes whose
+indices are valid, but which ggml may refuse to build; it must return False for these. The search is
+greedy, last step first, with O(steps^2) calls of `fails` at worst.
 
-What this module does not see: why it fails.
+What this module does not see: why a recipe fails.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +18,10 @@ from allocsim.systems.ggml.access.workspace import MODIFIERS
 from allocsim.systems.ggml.random_graphs.graph_recipes import TENSOR, GraphRecipe, RecipeStep, leaf, reached
 
 Shapes = Mapping[int, tuple[str, tuple[int, ...]]]
-"""Step -> type and dimensions of its tensor."""
+"""Step -> the type and dimensions of the step's tensor."""
 
 LEAF_TYPES = ("f32", "f16", "bf16")
-"""Types of computed tensors for which a leaf can stand."""
+"""Types of computed tensors that a leaf can replace."""
 
 
 def _unknown(_: GraphRecipe) -> Shapes:
@@ -34,9 +35,9 @@ def shrink(
     *,
     lengths: bool = True,
 ) -> GraphRecipe:
-    """Return a smallest failing recipe reachable from `recipe`, by the moves above.
+    """Return a failing recipe that no move of the module's contract makes smaller.
 
-    Without `lengths`, leafs keep theirs: a race shows the more, the more there is to do.
+    Without `lengths`, leafs keep their lengths, because a race shows more often in longer work.
     """
     while True:
         shorter, known = _shorter(recipe) if lengths else iter(()), shapes(recipe)
@@ -49,10 +50,10 @@ def shrink(
 
 
 def _one_top(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
-    """What one step of the graph needs, and nothing else: a small part of a graph at once.
+    """Yield recipes that have one step of the graph and only the steps that it needs.
 
-    As it is, and with one of its sources a leaf in memory of its own, which keeps the planner from
-    that source as a later reader does that is left out here.
+    Further recipes replace one source by a leaf in memory of its own. Like a later reader that was
+    dropped, such a leaf keeps the planner from placing the result over that source.
     """
     for top in reversed(range(len(recipe.steps))):
         if recipe.steps[top].make == TENSOR:
@@ -68,7 +69,7 @@ def _one_top(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
 
 
 def _read_by(recipe: GraphRecipe, step: int) -> list[int]:
-    """Return the sources of a step; of one that changes another step's op, that one's too."""
+    """Return the sources of a step; if it modifies another step's op, also the sources of that."""
     made = recipe.steps[step]
     return [*made.sources, *(recipe.steps[made.sources[0]].sources if made.make in MODIFIERS else ())]
 
@@ -79,14 +80,16 @@ def _stood_in(recipe: GraphRecipe, victim: int, stand_in: RecipeStep) -> GraphRe
 
 
 def _plain(ne: tuple[int, ...]) -> tuple[int, ...]:
-    """Return dimensions without the last that are 1."""
+    """Return dimensions without trailing ones; at least one dimension stays."""
     while len(ne) > 1 and ne[-1] == 1:
         ne = ne[:-1]
     return ne
 
 
 def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
-    """A leaf for a computed tensor, and nothing left of what only that one needed; last first."""
+    """Yield recipes with a leaf instead of one computed tensor, without the steps that only that
+    tensor needed; the last step comes first.
+    """
     for victim in reversed(range(len(recipe.steps))):
         dtype, ne = shapes.get(victim, ("", ()))
         if recipe.steps[victim].make == TENSOR or dtype not in LEAF_TYPES or victim in recipe.expand:
@@ -97,12 +100,12 @@ def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
 
 
 def _needed(recipe: GraphRecipe) -> GraphRecipe:
-    """Return the recipe without the steps that nothing expanded needs."""
+    """Return the recipe without the steps that no expanded step needs."""
     return _of_steps(recipe, reached(recipe, lambda made: made.sources))
 
 
 def _of_steps(recipe: GraphRecipe, kept: list[int]) -> GraphRecipe:
-    """Return the recipe of some of its steps, none of which names another."""
+    """Return the recipe with only the steps `kept`, which must not name a dropped step."""
     number = {old: new for new, old in enumerate(kept)}
     return replace(
         recipe,
@@ -113,7 +116,7 @@ def _of_steps(recipe: GraphRecipe, kept: list[int]) -> GraphRecipe:
 
 
 def _shorter(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
-    """One length of leafs replaced by a smaller one wherever it stands."""
+    """Yield recipes in which one length is replaced by a smaller length in all leafs."""
     lengths = {n for made in recipe.steps if made.make == TENSOR for n in made.arguments[1:] if n > 1}
     for length in sorted(lengths, reverse=True):
         for shorter in dict.fromkeys((1, 2, length // 2)):
@@ -150,7 +153,9 @@ def _smaller(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
 
 
 def _bypass(recipe: GraphRecipe, victim: int, source: int) -> GraphRecipe | None:
-    """Let every reader of `victim` read `source` instead, and drop `victim`."""
+    """Return the recipe without `victim`, whose readers read `source` instead; None if `victim` is
+    a leaf or `source` is an i32 leaf.
+    """
     if recipe.steps[victim].make == TENSOR or recipe.steps[source].rows or recipe.steps[source].arguments[0] == "i32":
         return None
     steps = tuple(_renamed(made, lambda index: source if index == victim else index) for made in recipe.steps)
@@ -165,7 +170,9 @@ def _bypass(recipe: GraphRecipe, victim: int, source: int) -> GraphRecipe | None
 
 
 def _drop(recipe: GraphRecipe, victim: int) -> GraphRecipe | None:
-    """Remove a step and all that names it; None if nothing or a mere leaf would be expanded."""
+    """Return the recipe without a step and all steps that depend on that step; None if the result
+    would expand no step, or a leaf.
+    """
     gone = {victim}
     for index, made in enumerate(recipe.steps):
         if gone.intersection(made.sources):

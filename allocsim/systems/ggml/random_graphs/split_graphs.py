@@ -1,10 +1,12 @@
-"""Random graphs on two backends: planned by ggml's scheduler, split and copied, run, captured.
+"""Random graphs on two backends: ggml's scheduler plans and splits a graph, which is run and
+captured.
 
 Contract: `place_split(ws, built, seed)` assigns each tensor of a built recipe to one of two
-backends, at random by the seed, a view to that of its root, and plans the graph with a scheduler.
-How often neighbours stay together varies. Leafs in memory of their own keep their backend.
-`run_split` is the task that plans, captures and runs a recipe so, and returns the outputs that
-differ from a run in memory of its own for each tensor; `split_run` does it for an unplanned graph.
+backends, at random by the seed, and each view to the backend of its root. It plans the graph with a
+scheduler. How often neighbours are on one backend varies with the seed. Leafs in memory of their
+own keep their backend. `run_split` is a task that plans, captures and runs a recipe on two
+backends. It returns the outputs that differ from a run without memory reuse. `split_run` does the
+same for a graph that is built and not planned.
 
 What this module does not see: whether the plan is right (`allocsim.judge`).
 """
@@ -29,19 +31,20 @@ from allocsim.systems.ggml.random_graphs.placed_graph import placed_graph, surel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRun:
-    """What one graph on two backends did."""
+    """The results of one graph on two backends."""
 
     rows: Rows | None
-    """None where they were not asked for: the plan is sound and the numbers are right."""
+    """The rows of the planned graph; None if the plan is surely sound and the numbers are right,
+    unless every plan was requested."""
     splits: int
     differing: tuple[int, ...]
     """Outputs, by step, whose bytes differ from a run without reuse and without splits."""
     explained: tuple[str, ...] = ()
-    """Known causes without which nothing is wrong with it."""
+    """Known causes that explain every fault of the graph."""
 
 
 def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: bool = False) -> int:
-    """Plan a graph on two backends; return its scheduler."""
+    """Plan a graph on two backends; return the scheduler that planned it."""
     library, second = ws.library, second_backend(ws)
     size = graph_size(built.recipe)
     scheduler = ws.scheduler(graph_size=size, before=(second.backend, second.buffer_type), pipelined=pipelined)
@@ -63,8 +66,8 @@ def place_split(ws: LibraryWorkspace, built: Built, seed: int, *, pipelined: boo
 def run_split(
     library: Library, recipe: GraphRecipe, seed: int, *, pipelined: bool = False, known: Collection[str] = ()
 ) -> SplitRun:
-    """Task: plan, capture and run a recipe on two backends, and run it apart; say whether `known`
-    causes explain what is wrong.
+    """Task: plan, capture and run a recipe on two backends, and compare it with a run without
+    memory reuse; the result names the `known` causes that explain a fault.
     """
     with LibraryWorkspace(library, threads=recipe.threads) as ws:
         built = build(ws, recipe)
@@ -83,10 +86,10 @@ def split_run(
     pipelined: bool = False,
     every_plan: bool = True,
 ) -> SplitRun:
-    """Plan, capture and run a built graph on two backends; `apart` are the bytes of its outputs
-    without reuse and without splits.
+    """Plan, capture and run a built graph on two backends; `apart` maps each output's step to its
+    bytes without reuse and without splits.
 
-    Without `every_plan`, rows are made only where S may find something, or the numbers differ.
+    Without `every_plan`, rows are made only if S may find a violation or the numbers differ.
     """
     library = ws.library
     arranged = arrange_split(ws, built, seed, built.context.saved(), pipelined=pipelined)
@@ -108,8 +111,8 @@ def arrange_split(
     pipelined: bool = False,
     pins: Sequence[int] = (),
 ) -> ArrangedGraph:
-    """Unplan a graph, flag `pins` OUTPUT, and plan it on two backends; return what runs, where it
-    lies, and on which scheduler.
+    """Drop a graph's plan, flag `pins` OUTPUT, and plan the graph on two backends; return the
+    scheduler, and the tensors of the scheduled graph with their places.
     """
     built.context.restore(unplanned)
     ws.pin(pins)
@@ -123,4 +126,5 @@ def arrange_split(
 
 
 _WORDS: Final[dict[Path, int]] = {}
-"""Where in a scheduler of a library its graph was found: it is looked for once in a process."""
+"""Path of a library -> the word of a scheduler struct at which its graph was found, searched for
+once in a process."""

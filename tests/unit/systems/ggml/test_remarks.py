@@ -24,7 +24,7 @@ def test_clean_ends_with_what_was_assumed(command, tmp_path, capsys):
     assert main([command, str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "assumed: the leaf of the plan is uploaded before each run" in said
-    assert "assumed: the host reads what is flagged OUTPUT (1) and nothing else" in said
+    assert "assumed: the host reads the tensors flagged OUTPUT (1) and nothing else" in said
 
 
 @pytest.mark.parametrize("command", ["check", "diagnose"])

@@ -262,7 +262,9 @@ def test_read_behind_an_op_in_place_is_a_hint(built: Path, tmp_path: Path) -> No
 def test_upload_by_pointer_is_said_to_be_assumed(built: Path, tmp_path: Path) -> None:
     """What no call wrote is assumed, and the answer says so."""
     (document,) = recorded(tmp_path, [str(built / "host_programs"), "written_by_pointer"])
-    assert remarks_on(document) == {"assumed": ["'x' uploaded by pointer before its first run: no call wrote it"]}
+    assert remarks_on(document) == {
+        "assumed": ["the host uploaded 'x' by pointer before the first use: no recorded call did"]
+    }
 
 
 @pytest.mark.parametrize("calls", ["named", "bound"])

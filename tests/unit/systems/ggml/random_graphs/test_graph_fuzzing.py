@@ -318,7 +318,9 @@ def test_a_graph_of_nothing_but_static_leafs_and_views_needs_no_memory_of_its_ow
 
 def test_a_smaller_graph_that_the_library_refuses_does_not_fail_as_the_larger_did(monkeypatch):
     recipe = generate(3, nodes=4)
-    finding = graph_fuzzing.FuzzedFault(seed=3, kind="crash", words="", recipe=recipe, rows=None, cause="it says: no")
+    finding = graph_fuzzing.FuzzedFault(
+        seed=3, kind="crash", words="", recipe=recipe, rows=None, cause="ggml's message: no"
+    )
 
     def judged(_, smaller):
         if smaller is not recipe:
@@ -341,8 +343,8 @@ OUTSIDE = "C12 kernel: RWKV_WKV7: a kernel wrote outside its results"
         ((OUTSIDE,), "Overrun", ASSERTED, OUTSIDE),
         ((OUTSIDE,), "Overrun", "it said nothing, and by another cause", OUTSIDE),
         ((OUTSIDE,), "OldRead", "it said nothing", None),
-        ((OUTSIDE, f"it says: {ASSERTED}"), "OldRead", ASSERTED, f"it says: {ASSERTED}"),
-        (("it says: it said nothing",), "OldRead", "it said nothing", None),
+        ((OUTSIDE, f"ggml's message: {ASSERTED}"), "OldRead", ASSERTED, f"ggml's message: {ASSERTED}"),
+        (("ggml's message: it said nothing",), "OldRead", "it said nothing", None),
     ],
 )
 def test_an_end_by_a_known_cause_is_named_by_the_ops_of_that_cause_alone(known, misdeed, said, cause):
