@@ -12,10 +12,11 @@ these and the page of `docs` about them. No room imports another; code that two 
 called, or is a script for an interpreter that has the system.
 
 Each format is a row of `FORMATS`: a test of a file's first bytes, a reader, and for some formats a
-writer. Every reader converts its source's conventions of time and bytes once and states them in its
-header. It runs no code and checks every number. A damaged file raises one `DocumentError` with
-file, place and rule. A file that no row recognises is read as a native document. For each format
-the tests judge a clean, a convicted and a damaged sample; a row without samples fails.
+writer. The header of a reader states the source's conventions of time and bytes, which the reader
+converts once. A reader runs no code and checks every number. A damaged file raises one
+`DocumentError` with file, place and rule. A file that no row recognises is read as a native
+document. The tests judge a clean, a convicted and a damaged sample of each format; they fail for a
+row without samples.
 
 What this module does not see: the meaning of a file (its room reads that) and the plan's soundness.
 """
@@ -60,20 +61,20 @@ class Format:
 
     name: str
     what: str
-    """One clause for people."""
+    """A clause that describes the format to people."""
     matches: Callable[[bytes], bool]
     """Whether a file that begins with these bytes (at most `HEAD`) is of this format."""
     loads: Callable[[bytes, str], Document]
     """Return the document in these bytes; the text names the file in a DocumentError."""
     saves: Callable[[Document], bytes] | None = None
-    """Return the document as bytes of a file; raise OutputError where the format cannot hold it.
+    """Return the document as bytes of a file; raise OutputError if the format cannot hold it.
 
     None for a format that can be read but not written.
     """
     is_folder: Callable[[Path], bool] | None = None
-    """Whether a folder is a dump of this format; None where dumps are single files."""
+    """Whether a folder is a dump of this format; None if every dump is a single file."""
     load_folder: Callable[[Path], Document] | None = None
-    """Return the document in such a folder; raise DocumentError."""
+    """Return the document in a folder that is a dump; raise DocumentError if it is damaged."""
     suffix: str = ""
     """The ending of the names of written files; empty for a format that is only read."""
 
@@ -83,7 +84,7 @@ class System:
     """One system: its formats, recorders and live planners."""
 
     name: str
-    """The folder of its room."""
+    """The system's name, which is also the name of its folder in `allocsim/systems`."""
     page: str
     """The page of `docs`, with its section, that says how the system's files are read."""
     formats: tuple[Format, ...]
@@ -91,7 +92,7 @@ class System:
     recorders: tuple[str, ...] = ()
     """Functions that record a running program, as `module:function` of the room."""
     asked: tuple[str, ...] = ()
-    """Its planners that answer live: names of `allocsim.allocators.live_planners`."""
+    """The system's planners that can be run live: names in `allocsim.allocators.live_planners`."""
     remarks: "Callable[[Document, Sequence[Cause]], dict[str, list[str]]] | None" = None
     """Return the texts printed beside a verdict: hints, assumptions, and parts not examined."""
 
@@ -229,11 +230,11 @@ FORMATS: Final[dict[str, Format]] = {
 """Every format that can be read, in the order in which they are tried."""
 
 
-@paused()  # a reader's objects stay, and almost none of them is in a reference cycle
+@paused()  # a reader's objects stay alive, and almost none of them is in a reference cycle
 def load(path: str | Path, format_name: str | None = None) -> Document:
     """Return the document in a file; without `format_name` its first bytes decide the format.
 
-    O(size). Raises DocumentError where the file cannot be opened or is not of the format, and
+    O(size). Raises DocumentError if the file cannot be opened or does not have the format, and
     UnknownNameError for an unknown format.
     """
     if format_name is not None and format_name not in FORMATS:
@@ -250,7 +251,7 @@ def load(path: str | Path, format_name: str | None = None) -> Document:
 
 
 def folder_format(path: Path, format_name: str | None = None) -> Format | None:
-    """Return the format of the dump in a folder; None where the path is no folder or no dump."""
+    """Return the format of the dump in a folder; None if the path is no folder or no dump."""
     if not path.is_dir():
         return None
     rows = FORMATS.values() if format_name is None else (FORMATS[format_name],)
@@ -260,9 +261,9 @@ def folder_format(path: Path, format_name: str | None = None) -> Format | None:
 def save(made: Document, path: str | Path, format_name: str | None = None) -> None:
     """Write a document atomically; without `format_name` the path's suffix decides the format.
 
-    A further suffix `.gz` compresses the file. The path `-` is standard output, `native` unless
-    named. Raises OutputError where the format cannot hold the document, no format has the suffix,
-    or the file cannot be written; UnknownNameError for an unknown format.
+    A further suffix `.gz` compresses the file. The path `-` is standard output, whose default
+    format is `native`. Raises OutputError if the format cannot hold the document, no format has the
+    suffix, or the file cannot be written; UnknownNameError for an unknown format.
     """
     if str(path) != INPUT and Path(path).is_dir():
         raise OutputError(f"{path}: cannot be written: it is a folder")
@@ -276,7 +277,7 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
     if plain != name:
         if len(data) > INFLATED:
             raise OutputError(
-                f"{path}: {len(data):,} bytes would not be read again: compressed files hold {INFLATED:,}"
+                f"{path}: {len(data):,} bytes; a compressed file that can be read again holds at most {INFLATED:,}"
             )
         data = gzip.compress(data, mtime=0)  # equal documents are equal files
     if str(path) == INPUT:
@@ -286,7 +287,7 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
 
 
 def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Document], bytes]:
-    """Return the writer of the format named, or else of the format of a file name's suffix."""
+    """Return the writer of the format `format_name`, or of the format with the suffix of `name`."""
     rows: dict[str, Export | Format] = {**EXPORTS, **FORMATS}  # suffixes of two parts come first
     if name == INPUT:
         format_name = format_name or NATIVE.name
@@ -301,7 +302,9 @@ def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Docum
     for suffix, saves in ends:
         if name.endswith(suffix):
             return saves
-    raise OutputError(f"{shown}: no format has this suffix; they are {', '.join(sorted(suffix for suffix, _ in ends))}")
+    raise OutputError(
+        f"{shown}: no format has this suffix; the suffixes are {', '.join(sorted(suffix for suffix, _ in ends))}"
+    )
 
 
 def remarks_on(made: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
@@ -315,7 +318,7 @@ def remarks_on(made: Document, causes: "Sequence[Cause]" = ()) -> dict[str, list
 def detect(head: bytes) -> str:
     """Return the name of the format of a file that begins with `head`.
 
-    `native` where no row recognises it.
+    Return `native` if no row recognises the file.
     """
     return next((row.name for row in FORMATS.values() if row.matches(head)), "native")
 

@@ -98,7 +98,7 @@ def test_a_compressed_file_that_is_none_is_one_line(data, says, tmp_path, capsys
 def test_convert_refuses_a_suffix_that_no_format_has(faulty, tmp_path, capsys):
     target = tmp_path / "x.xyz"
     assert main(["convert", str(faulty), str(target)]) == 2
-    assert "no format has this suffix; they are .csv, .dot, .graphml, .json" in capsys.readouterr().err
+    assert "no format has this suffix; the suffixes are .csv, .dot, .graphml, .json" in capsys.readouterr().err
     assert not target.exists()
 
 

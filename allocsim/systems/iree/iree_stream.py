@@ -1,28 +1,29 @@
-"""IREE: the stream dialect before and after its pass `iree-stream-layout-slices`, as text.
+"""Read IREE's stream dialect before and after its pass `iree-stream-layout-slices`, as text.
 
-Time: the commands of each `stream.cmd.execute` in order. Before them comes one `host.write` of the
-memory that is filled before the execute. After them comes a `host.read` of each result: everything
-the execute writes, except transient slices that are packed for its own statements and used by no
-other execute. An argument that the execute writes and the function returns is read with its old
-content. Commands in a `stream.cmd.concurrent` run on streams of their own; later commands wait for
-all of them.
+Time: the commands of each `stream.cmd.execute` in order. Before the commands there is one
+`host.write` of the memory that is filled before the execute. After the commands there is one
+`host.read` of each result. The results are all bytes that the execute writes, except transient
+slices that are packed for its own statements and used by no other execute. If the execute writes an
+argument that the function returns, the argument is read with its old content. Commands in a
+`stream.cmd.concurrent` run on streams of their own; later commands wait for all of them.
 
 Document. Each execute is a program. In the text before the pass, a result of `stream.resource.pack`
-names a slice of an allocation. A slice is a buffer; its packed range (`[first, last]`, closed, in
-statements of the execute) is the believed lifetime. The text after the pass has numbers in the same
-places: the slots. An allocation is an arena of its size. Memory from outside the execute lies
-apart. A copy is a `same`. A dispatch changes a binding `rw` in place, or only fills it if nothing
-was written there before. Statements that move no bytes (`flush`) are not counted, since the pass
-that counts runs before they exist. If a dispatch writes bytes through one binding and may read them
-through another, the result is a buffer over another buffer, and whether that is safe is unknown:
-the text has the bound bytes, not the read ones (`check --strict` accuses the plan). The same holds
-for an argument that is written and returned. Numbers known only at run time are those of
-`iree_text.Guess`; the program's name says which.
+names a slice of an allocation. A slice is a buffer. Its packed range (`[first, last]`, closed, in
+statements of the execute) is the believed lifetime. The text after the pass has offsets in place of
+these results: the slots. An allocation is an arena of the allocation's size. Memory from outside
+the execute is placed apart. A copy is an op of kind `same`. A dispatch changes a binding `rw` in
+place, or only writes the binding if nothing was written there before. Statements that move no bytes
+(`flush`) are not counted, because they do not exist yet when IREE counts statements. If a dispatch
+writes bytes through one binding and may read them through another, the result is a buffer over
+another buffer. Whether that is safe is unknown, because the text has only the bound bytes, not the
+read bytes (`check --strict` accuses the plan). The same is true of an argument that is written and
+returned. A number known only at run time has a guessed value (`iree_text.Guess`), which the
+program's name states.
 
-What this module does not see: other numbers than those guessed; later turns of a loop; buffers that
-IREE merged into one slice before the pass (in-place updates, elided copies); whether a dispatch
-writes all bytes of a binding `wo` (it is assumed); whether memory that several executes share keeps
-its content between them.
+What this module does not see: other numbers than the guessed ones; later iterations of a loop;
+buffers that IREE merged into one slice before the pass (in-place updates, elided copies). It
+assumes that a dispatch writes all bytes of a binding `wo`, and that memory which several executes
+share keeps its content between them.
 """
 
 import re
@@ -52,7 +53,7 @@ from allocsim.systems.iree.iree_text import (
 )
 
 Key = tuple[Resource, PackedSlice | None]
-"""The name of one buffer, in the text before the pass."""
+"""The name of one buffer in the text before the pass: a resource and a slice of it, or None."""
 
 PASSES: Final = "--mlir-print-ir-before=iree-stream-layout-slices --mlir-print-ir-after=iree-stream-layout-slices"
 
@@ -64,7 +65,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "dump") -> Document:
-    """Return program, belief and plan of each execute that has an allocation to lay out.
+    """Return program, belief and plan of each execute with an allocation whose slices IREE placed.
 
     Raise DocumentError with line and rule. O(size of the text).
     """
@@ -76,7 +77,7 @@ def loads(data: bytes, source: str = "dump") -> Document:
         region for before, after in _pairs(text, source) for region in _guessed(before, after, source) if region.arenas
     ]
     if not regions:
-        rule = "no plan here: no execute has memory that the pass laid out, or writes an argument that is returned"
+        rule = "no plan here: no execute has memory that the pass placed, or writes an argument that is returned"
         raise DocumentError(source, "", rule)
     try:
         arenas = tuple(arena for region in regions for arena in region.allocations())
@@ -94,9 +95,9 @@ def loads(data: bytes, source: str = "dump") -> Document:
 
 
 def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
-    """Yield (text before the pass, text after it) of each function; an initializer has no name.
+    """Yield (text before the pass, text after the pass) of each function; an initializer is "".
 
-    The nth text of a name after the pass belongs to the nth text of that name before it.
+    The nth text of a name after the pass belongs to the nth text of that name before the pass.
     """
     sides: dict[str, tuple[list[PassDump], list[PassDump]]] = defaultdict(lambda: ([], []))
     for dump in dumps(text):
@@ -111,8 +112,8 @@ def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
 
 
 def _guessed(before: PassDump, after: PassDump, source: str) -> list["_Region"]:
-    """Return the executes of a function, with guesses for numbers known only at run time: an
-    execute comes twice if two guesses are possible and make a difference.
+    """Return the executes of a function, with guesses for numbers known only at run time. If two
+    guesses are possible and give different executes, both are returned.
     """
     found: dict[tuple[StreamExecute, StreamExecute], _Region] = {}
     possible = 0
@@ -150,43 +151,43 @@ def _regions(
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """Bytes of a part that are one buffer: no result over another buffer begins or ends inside."""
+    """A byte range of a part that is one buffer at each time: no overlaying result ends inside."""
 
     low: int
     high: int
     homes: list[int] = field(default_factory=list)
-    """Its buffers, one after another: a result over another buffer is a new one."""
+    """The buffers of these bytes in order of time: each overlaying result is a new buffer."""
     taken: list[int] = field(default_factory=list)
-    """The ops that wrote the second buffer and each later one first."""
+    """For the second and each later buffer, the op that first wrote the buffer."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """A slice, or memory without slices: its layout, and its content at this point."""
+    """A slice, or memory without slices: its layout, and its content at the current command."""
 
     nbytes: int = 0
     slot: Slot = APART
     kept: bool = False
-    """Whether it may be read after the execute."""
+    """Whether the part may be read after the execute."""
     handed: bool = False
-    """Whether it is filled before the execute."""
+    """Whether the part is filled before the execute."""
     returned: bool = False
-    """Whether it is written here although the function returns its old content."""
+    """Whether the execute writes the part although the function returns its old content."""
     cuts: set[int] = field(default_factory=set)
-    """First bytes and ends of results over another buffer."""
+    """First bytes and ends of results that overlay another buffer; here the part is cut."""
     pieces: list[_Piece] = field(default_factory=list)
     now: list[tuple[int, int, int]] = field(default_factory=list)
-    """(first byte, end, value) of each definition that is not overwritten."""
+    """(first byte, end, value) of each definition that is not overwritten yet."""
     steps: list[int] = field(default_factory=list)
-    """Ops that touch it."""
+    """The ops that read or write the part."""
 
     def write(self, low: int, high: int, value: int) -> None:
-        """Overwrite a range; every definition that it overlaps is dropped whole."""
+        """Overwrite a range; every definition that overlaps the range is dropped as a whole."""
         self.now = [row for row in self.now if row[1] <= low or high <= row[0]]
         self.now.append((low, high, value))
 
     def has_any(self, low: int, high: int) -> bool:
-        """Return whether some byte of a range has a definition."""
+        """Return whether at least one byte of a range has a definition."""
         return any(begin < high and low < end for begin, end, _ in self.now)
 
     def holds(self, low: int, high: int) -> bool:
@@ -196,7 +197,7 @@ class _Part:
         return low >= high
 
     def within(self, low: int, high: int) -> Iterator[tuple[_Piece, int, int]]:
-        """Yield the pieces of a range, each with the part of the range that lies in it."""
+        """Yield (piece, first byte, end) for each piece that the range overlaps."""
         if len(self.pieces) == 1:  # also for a range that is empty or reaches outside
             yield self.pieces[0], low, high
             return
@@ -214,11 +215,11 @@ class _Region:
         self.name, self.commands, self.source = name, execute.commands, source
         self.parts: dict[Key, _Part] = defaultdict(_Part)
         self.arenas: dict[Resource, int] = {}
-        """Allocation of the text after the pass -> its arena."""
+        """Allocation in the text after the pass -> number of its arena."""
         self.steps: dict[int, list[int]] = defaultdict(list)
-        """Statement of the execute -> its ops."""
+        """Statement of the execute -> the ops of the statement."""
         self.touched: dict[int, list[int]] = defaultdict(list)
-        """Buffer -> the ops that touch it."""
+        """Buffer -> the ops that read or write the buffer."""
         for command, again in zip(execute.commands, twin.commands, strict=True):
             rows = sorted(zip(command.touches, again.touches, strict=True), key=lambda row: row[0].writes)
             for touch, place in rows:  # a command reads before it writes
@@ -254,18 +255,18 @@ class _Region:
             raise DocumentError(self.source, f"line {line}", "memory allocated before the pass is missing after it")
         slot = self.arenas.setdefault(place.resource, len(self.arenas)), place.low - touch.low
         if known and part.slot != slot:
-            raise DocumentError(self.source, f"line {line}", "a slice lies elsewhere here than in the lines above")
+            raise DocumentError(self.source, f"line {line}", "a slice has another offset here than in the lines above")
         part.slot = slot
 
     def allocations(self) -> list[Arena]:
-        """Return the arenas of the execute: its allocations, with their sizes."""
+        """Return an arena for each allocation of the execute, with the allocation's size."""
         return [
             Arena(name=f"{self.name}, {row.name}", alignment=1, capacity=None if row.nbytes == UNKNOWN else row.nbytes)
             for row in self.arenas
         ]
 
     def plan(self, growing: Placing, first: int) -> Plan:
-        """Return program, belief and slots; `first` is the number of the execute's first arena."""
+        """Return the plan with program and belief; `first` is the number of its first arena."""
         for key, part in self.parts.items():
             if part.slot != APART:
                 part.slot = part.slot[0] + first, part.slot[1]
@@ -278,7 +279,7 @@ class _Region:
         returned = [(key, [row[2] for row in part.now]) for key, part in handed.items() if part.returned]
         places = _places(self.commands)
         before: dict[int, int] = {0: len(handed) - 1} if handed else {}
-        """Lane -> its last op in the statement before this one."""
+        """Lane -> the lane's last op in the statement before the current statement."""
         here: dict[int, int] = {}
         group = 0
         for command in self.commands:
@@ -302,7 +303,7 @@ class _Region:
         return growing.plan_for(program, "iree", problem=self._belief(program))
 
     def _given(self, growing: Placing, key: Key, part: _Part) -> None:
-        """Fill a part before the first command."""
+        """Add the host's write that fills a part before the first command."""
         rows = [(piece, low, high) for piece, low, high in part.within(0, part.nbytes)]
         values = [self._value(growing, key, *row) for row in rows]
         step = growing.builder.op(HOST_WRITE, (), values, name=f"given {_name(key)}")
@@ -311,14 +312,14 @@ class _Region:
             part.write(low, high, value)
 
     def _home(self, growing: Placing, key: Key, piece: _Piece, suffix: str, **columns: Role) -> None:
-        """Add a new buffer for a piece; from here on the piece is that buffer."""
+        """Add a new buffer for a piece; later accesses of the piece use the new buffer."""
         part = self.parts[key]
         slot = APART if part.slot == APART else (part.slot[0], part.slot[1] + piece.low)
         name = _name(key) if len(part.pieces) == 1 else f"{_name(key)}, [{piece.low}, {piece.high})"
         piece.homes.append(growing.buffer(name + suffix, piece.high - piece.low, slot, alignment=1, **columns))
 
     def _touch(self, step: int, key: Key, pieces: Iterable[_Piece]) -> None:
-        """Note that an op touches the current buffers of these pieces."""
+        """Note that an op reads or writes the current buffers of these pieces."""
         self.parts[key].steps.append(step)
         for piece in pieces:
             self.touched[piece.homes[-1]].append(step)
@@ -338,7 +339,7 @@ class _Region:
             key = touch.resource, touch.slice
             part, low, high = self.parts[key], touch.low, touch.low + touch.nbytes
             contested = bool(_contested(command, touch))
-            # `rw` permits a read; where nothing was written, the dispatch can only write
+            # a binding `rw` permits a read; if nothing was written before, it can only write
             reads = touch.reads and (not touch.writes or part.has_any(low, high))
             doubtful |= reads and contested
             for piece, begin, end in part.within(low, high):
@@ -369,25 +370,24 @@ class _Region:
         return step
 
     def _read(self, growing: Placing, key: Key, piece: _Piece, low: int, high: int) -> int:
-        """Return the definition of a range; a new value for it where several definitions or none
-        lie there.
-        """
+        """Return the value that defines exactly this range; add a new value if there is none."""
         held = (value for begin, end, value in self.parts[key].now if (begin, end) == (low, high))
         found = next(held, None)
         return self._value(growing, key, piece, low, high) if found is None else found
 
     def _near(self, statement: int, side: Callable[[Iterable[int]], int]) -> list[int]:
-        """Return the ops of a statement; if it has none, those of the nearest statement with ops,
-        after it for the begin of a lifetime (`min`), before it for its end.
+        """Return the ops of a statement, or else of the nearest statement with ops: a later one for
+        the begin of a lifetime (`min`), an earlier one for the end.
         """
         near = [place for place in self.steps if (place >= statement if side is min else place <= statement)]
         return self.steps[side(near)] if near else [0]
 
     def _belief(self, program: Program) -> Problem:
-        """Return the belief: the packed ranges of transient slices; any other buffer has its true
-        lifetime.
+        """Return the belief: transient slices live in their packed ranges, and any other buffer in
+        its true lifetime.
 
-        Ops of one statement are unordered: the first or last of them that touches a slice counts.
+        Ops of one statement are unordered, so a packed range begins with the first op and ends with
+        the last op of a statement that touches the slice.
         """
         lives: dict[int, tuple[int, int]] = {}
         for (_, row), part in self.parts.items():
@@ -413,11 +413,11 @@ class _Region:
 
 
 def _places(commands: Iterable[StreamCommand]) -> dict[int, int]:
-    """Return for each statement of an execute the number that packed ranges count it by.
+    """Return for each statement of an execute its number in packed ranges.
 
     IREE packs before it removes the statements that become no command, and the text does not say
-    where these were. So a statement's number is raised as far as the packed ranges of the slices
-    that it touches require. Where no later slice fits such numbers, no statement was removed.
+    where the removed statements were. So a statement's number is raised as far as the packed ranges
+    of its slices require. If a slice's range ends before its raised number, no number is raised.
     """
     touched: dict[int, list[PackedSlice]] = defaultdict(list)
     for command in commands:
@@ -432,8 +432,8 @@ def _places(commands: Iterable[StreamCommand]) -> dict[int, int]:
 
 
 def _contested(command: StreamCommand, touch: StreamTouch) -> set[int]:
-    """Return the ends of both ranges where a dispatch reads through one binding bytes that it
-    writes through another, else none.
+    """Return the bounds of both ranges if a dispatch reads bytes through one binding and writes
+    overlapping bytes through another; otherwise the set is empty.
     """
     if command.kind == "copy":
         return set()

@@ -1,17 +1,17 @@
-"""The text of IREE's stream dialect, read line by line and never run: dumps of a pass, and the
-commands that the functions in them execute.
+"""Read the text of IREE's stream dialect line by line, without running it: the dumps of a pass, and
+the commands of the functions in the dumps.
 
     [PassDump(before=True, function="main", ...), ...] = dumps(text)
     [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source)
 
-The reader takes only the parts of a plan: index constants and arithmetic on them,
+The reader uses only the parts of a plan: index constants and arithmetic on them,
 `stream.resource.alloca`, `.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and
 the arguments that a function returns unchanged. Numbers known only at run time (sizes of arguments,
-loaded elements, turns of a loop) are those of one `Guess`, the same before and after the pass. A
-loop is in its first turn. If an access before the pass ends behind its resource, no run has these
-numbers, and the guess raises `ImpossibleError`. A name has its latest definition above the line,
-since the names of an ended region may be used again. Any other line is skipped outside of an
-execute, and refused inside of one.
+loaded elements, counters of a loop) have the values of one `Guess`, the same before and after the
+pass. A loop is read as in its first iteration. If an access before the pass ends after its
+resource, no run has these numbers, and `ImpossibleError` is raised. A name has its latest
+definition above the line, since the names of an ended region may be used again. Any other line is
+skipped outside of an execute, and refused inside of an execute.
 
 What this module does not see: a command's effect on memory (`allocsim.systems.iree.iree_stream`).
 """
@@ -50,7 +50,7 @@ MOST_TERMS: Final = 1000
 """The most terms of a sum, and the most resources nested in each other."""
 
 UNKNOWN: Final = -1
-"""A size that the text does not have."""
+"""Stands for a size that is not in the text."""
 
 SKIPPED: Final = ("stream.cmd.flush", "stream.cmd.invalidate", "stream.cmd.discard")
 """Commands that move no bytes."""
@@ -83,13 +83,13 @@ ARITHMETIC_OF: Final[dict[str, Callable[..., int]]] = {
     **{f"cmpi {sign}gt": operator.gt for sign in "su"},
     **{f"cmpi {sign}ge": operator.ge for sign in "su"},
 }
-"""MLIR's ops as functions of the numbers that occur here, which are never negative except before a
-`max`.
+"""MLIR's arithmetic ops as functions of integers; the integers are never negative, except those
+passed to a `max`.
 """
 
 
 class ImpossibleError(Exception):
-    """A guess has numbers that no run has."""
+    """A guess gives numbers that no run can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,16 @@ class Guess:
     size: int
     step: int
     other: int
-    """The value of loaded elements, and of any other number that is no size."""
+    """The value of a loaded element, and of any other number that is no size."""
 
 
 GUESSES: Final = (Guess(37, 2, 1), Guess(40, 0, 0), Guess(6, 5, 10**6), Guess(7, 0, 10**6))
-"""The guesses in the order in which they are tried; some have different sizes, others equal."""
+"""The guesses in the order of trial; in some all sizes differ, in others all sizes are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassDump:
-    """The text of one function before a pass or after it."""
+    """The text of one function before or after the pass."""
 
     before: bool
     function: str
@@ -119,7 +119,7 @@ class PassDump:
 
 @dataclass(frozen=True, slots=True)
 class PackedSlice:
-    """A row of a pack: a slice, and the statements of an execute that need it, ends included."""
+    """A row of a pack: a slice, and the first and the last statement that need the slice."""
 
     name: str
     line: int
@@ -136,12 +136,12 @@ class Resource:
     line: int
     """The line that allocates it; 0 for a resource from outside."""
     nbytes: int = UNKNOWN
-    """`UNKNOWN` if a pack or the run decides it, and for a resource from outside."""
+    """Size in bytes; `UNKNOWN` if a pack or the run decides it, or for a resource from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTouch:
-    """Bytes that a command touches."""
+    """A byte range that a command reads or writes."""
 
     reads: bool
     writes: bool
@@ -150,9 +150,9 @@ class StreamTouch:
     resource: Resource
     slice: PackedSlice | None
     inside: bool
-    """Whether the command names the slice itself, which then is packed for this execute."""
+    """Whether the command names the slice itself, so that the slice is packed for this execute."""
     low: int
-    """The first byte, counted from the slice, or without a slice from the resource."""
+    """The first byte, counted from the slice, or from the resource if there is no slice."""
     nbytes: int
 
 
@@ -165,9 +165,9 @@ class StreamCommand:
     """`copy`, `fill`, or the name of the dispatched function."""
     touches: tuple[StreamTouch, ...]
     group: int
-    """Number of the statement of the execute that it belongs to."""
+    """Number of the execute's statement to which the command belongs."""
     lane: int
-    """Commands of one statement and lane run one after another; lanes run at once."""
+    """Commands with the same statement and lane run in order; different lanes run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +177,13 @@ class StreamExecute:
     line: int
     commands: tuple[StreamCommand, ...]
     given: frozenset[str] = frozenset()
-    """The guesses from which its numbers are computed."""
+    """The guesses from which the execute's numbers are computed."""
     returned: frozenset[str] = frozenset()
-    """Names of the resources that are arguments which the function returns unchanged."""
+    """Names of the resources that are arguments and that the function returns unchanged."""
 
 
 def dumps(text: str) -> Iterator[PassDump]:
-    """Yield the texts before and after the pass that lays slices out, in the file's order."""
+    """Yield the texts before and after the pass that places slices, in the file's order."""
     lines = text.splitlines()
     heads = [(number, line) for number, line in enumerate(lines) if line.startswith("// -----// IR Dump")]
     for place, (number, line) in enumerate(heads):
@@ -198,8 +198,8 @@ def dumps(text: str) -> Iterator[PassDump]:
 def executes(dump: PassDump, source: str, guess: Guess) -> list[StreamExecute]:
     """Return the executes of a dump in order, with the numbers of a guess.
 
-    Raises DocumentError with line and rule, ImpossibleError where no run has these numbers.
-    O(lines).
+    O(lines). Raises DocumentError with line and rule, and ImpossibleError if no run can have these
+    numbers.
     """
     reader = _Reader(dump, source, guess)
     found = list(reader.executes())
@@ -213,10 +213,10 @@ class _Reader:
         self.rows = iter(enumerate(dump.lines, dump.first))
         self.line, self.source, self.guess, self.before = dump.first, source, guess, dump.before
         self.used: set[str] = set()
-        """The guesses from which numbers of this execute are computed."""
+        """The guesses from which numbers of the current execute are computed."""
         self.numbers: dict[str, int] = {}
         self.since: dict[str, frozenset[str]] = {}
-        """Name of a number -> the guesses from which it is computed."""
+        """Name of a number -> the guesses from which the number is computed."""
         self.sizes = 0
         """How many sizes were guessed so far."""
         self.yielded: list[str] = []
@@ -226,14 +226,14 @@ class _Reader:
         self.allocated: dict[str, Resource] = {}
         self.subviews: dict[str, tuple[str, str]] = {}
         self.bound: dict[str, tuple[str, str, str]] = {}
-        """Name inside of an execute -> name outside, kind of memory, size."""
+        """Name inside of an execute -> (name outside, kind of memory, name of the size)."""
         self.arguments: dict[str, str] = {}
-        """Resource -> the name of the function's argument that it is."""
+        """Resource -> the name of the function's argument with the same memory."""
         self.returned: set[str] = set()
-        """Resources that are arguments and are returned."""
+        """Resources that are arguments and that the function returns."""
 
     def _next(self) -> str:
-        """Return the next line."""
+        """Return the next line; raise DocumentError at the end of the text."""
         found = next(self.rows, None)
         if found is None:
             raise self._refused("the text ends inside a statement")
@@ -269,7 +269,7 @@ class _Reader:
                 table.pop(old, None)
 
     def _arguments(self, pairs: list[tuple[str, str]]) -> None:
-        """Define the arguments of a region by their values in its first turn."""
+        """Define the arguments of a region by their values in the region's first iteration."""
         first = [(name, self._known([given])) for name, given in pairs]
         self._forget([name for name, _ in first])
         for name, known in first:
@@ -280,7 +280,7 @@ class _Reader:
             self.numbers[name], self.since[name] = known[0][0], known[1]
 
     def _known(self, names: list[str]) -> tuple[list[int], frozenset[str]] | None:
-        """Return the numbers of names, and the guesses they come from; None if one is no number."""
+        """Return the numbers of names, and the guesses used; None if a name has no number."""
         try:
             terms = [self._terms(name) for name in names]
         except DocumentError:
@@ -291,7 +291,7 @@ class _Reader:
         return [sum(self.numbers[term] for term in row) for row in terms], since
 
     def _computed(self, found: re.Match[str]) -> tuple[list[int], frozenset[str]] | None:
-        """Return the result of an op on known numbers, in 64 bits."""
+        """Return the 64-bit result of an arithmetic op, and the guesses used; None if unknown."""
         what = found[1] if found[2] is None else f"{found[1]} {found[2]}"
         known = self._known([name for name in found.groups()[2:] if name is not None])
         if known is None or what not in ARITHMETIC_OF:
@@ -303,7 +303,7 @@ class _Reader:
         return [(value + 2**63) % 2**64 - 2**63], known[1]
 
     def _guess(self, name: str, what: str) -> None:
-        """Define a number known only at run time by the guess."""
+        """Define a number known only at run time by its value in the guess."""
         size = what.startswith("hal.buffer_view.dim")
         self.sizes += size
         value = self.guess.size + self.sizes * self.guess.step if size else self.guess.other
@@ -357,7 +357,7 @@ class _Reader:
         return self.numbers[name]
 
     def _terms(self, name: str) -> list[str]:
-        """Return the names of the terms of a sum."""
+        """Return the names of all terms of a sum, which may be nested."""
         terms, found = [name], []
         while terms:
             term = terms.pop()
@@ -370,7 +370,7 @@ class _Reader:
         return found
 
     def _sum(self, name: str) -> int:
-        """Return a constant, or a sum of constants."""
+        """Return the value of a constant, or of a sum of constants."""
         return sum(self._number(term) for term in self._terms(name))
 
     def _touch(self, access: str, resource: str, offset: str, nbytes: str) -> StreamTouch:

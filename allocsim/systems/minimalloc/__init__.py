@@ -1,5 +1,5 @@
-"""Instances of allocation solvers: lifetimes and sizes, with or without offsets, as minimalloc and
-idealloc write them (`solver_instance`).
+"""Reader and writer of allocation-solver instances: lifetimes and sizes, with or without offsets,
+in the form of minimalloc and idealloc (`solver_instance`).
 
-What this package does not see: the solver itself (`allocsim.allocators.by_csv` runs one).
+What this package does not see: the solver itself (`allocsim.allocators.by_csv` runs a solver).
 """

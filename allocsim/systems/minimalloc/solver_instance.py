@@ -1,8 +1,8 @@
-"""minimalloc: a CSV that has a buffer in each row, with its lifetime and size.
+"""minimalloc: read and write a CSV that has a buffer in each row, with its lifetime and size.
 
 The instances of idealloc have the same form.
 
-Columns, in any order, named in the first line:
+The first line names the columns, in any order:
 
     id | buffer | buffer_id         a name
     lower | start | begin           first step
@@ -16,17 +16,17 @@ Columns, in any order, named in the first line:
                                     problem: the buffer lives through it
     offset                          bytes; in every row: a plan; in some rows (else empty): fixed offsets of the problem
 
-Reading: all buffers are in one arena without capacity. The program has no ops: the problem has the
-lifetimes. The names of the columns count, not their order: `end` is `upper` less one.
+Reading: all buffers are in one arena without capacity. The program has no ops; the problem has the
+lifetimes. Columns are found by name, not by position. `end` is `upper` minus one.
 
-Writing: the first program's buffers with a slot in its first plan, or without a plan all that are
-not `own`. Their lifetimes are those of the plan's problem, or of the document's first problem, or
-else the exact ones; a pinned buffer lives to the end. The format has no in-place pairs. Leaving
-them out makes a problem harder and never wrong, but a plan that uses one is refused, and so is a
-document with several programs or a program that uses several arenas.
+Writing: the file has the buffers of the document's only program that have a slot in its first plan,
+or without a plan all buffers that are not `own`. The lifetimes come from the plan's problem, else
+from the document's first problem, else they are the exact lifetimes. A pinned buffer lives to the
+end. The format has no in-place pairs. Leaving pairs out makes a problem harder and never wrong.
+OutputError is raised for a plan that uses a pair, several programs, or several arenas.
 
 Source: google/minimalloc src/converter.cc, README.md (2023 to 2025); idealloc's benchmark CSVs,
-half-open.
+whose lifetimes are half-open.
 """
 
 import re
@@ -48,7 +48,7 @@ COLUMNS: Final = {
     "id": "id", "buffer": "id", "buffer_id": "id", "lower": "lower", "start": "lower", "begin": "lower", "upper": "upper",
     "end": "upper", "size": "size", "alignment": "alignment", "hint": "hint", "gaps": "gaps", "offset": "offset",
 }  # fmt: skip
-"""Spelling -> column."""
+"""Name of a column in a file -> name of the column in this module."""
 
 _WINDOW: Final = re.compile(r"\d+-\d+@[\d:]+", re.ASCII)
 
@@ -58,8 +58,8 @@ Gaps = tuple[tuple[int, int], ...]
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether the first line of a file that begins with `head` names columns of an instance,
-    and no others.
+    """Return whether the first line of a file that begins with `head` names columns of an instance:
+    either all that are needed, or `size` and at least one more and no unknown column.
     """
     first = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("ascii", "replace")
     found = {COLUMNS.get(name.strip()) for name in first.split(",")}
@@ -70,7 +70,7 @@ def looks_like(head: bytes) -> bool:
 def loads(data: bytes, source: str = "instance") -> Document:
     """Return the program, its problem and, if every row has an offset, its plan.
 
-    Raise DocumentError with line and rule. O(rows).
+    O(rows). Raises DocumentError with line and rule if the data are no instance.
     """
     rows = _Rows(data, source)
     name = PurePath(source).stem or "instance"
@@ -113,7 +113,7 @@ def _document(
 
 
 class _Rows:
-    """The lines of a file, read one after another; its errors name line and column."""
+    """The lines of a file, read one after another; errors name the line and the column."""
 
     def __init__(self, data: bytes, source: str) -> None:
         self.source = source
@@ -150,22 +150,23 @@ class _Rows:
         return True
 
     def cell(self, column: str) -> str:
-        """Return the text of a column of this row, empty where there is no such column."""
+        """Return the text of a column in this row; empty if the file has no such column."""
         return self.cells[self.column[column]].strip() if column in self.column else ""
 
     def number(self, column: str) -> int:
-        """Return the number in a column of this row; raise DocumentError where it is empty."""
+        """Return the number in a column of this row; raise DocumentError if the cell is empty."""
         return self.whole(column, self.cell(column))
 
     def optional(self, column: str, *, signed: bool = False) -> int | None:
-        """Return the number in a column of this row, None where it is empty."""
+        """Return the number in a column of this row; None if the cell is empty."""
         cell = self.cell(column)
         return self.whole(column, cell, signed=signed) if cell else None
 
     def whole(self, column: str, text: str, *, signed: bool = False) -> int:
-        """Return the number that `text` spells.
+        """Return the integer that `text` spells.
 
-        Raises DocumentError where the text is no number, is negative or exceeds 2^62.
+        Raises DocumentError if the text is no integer, if the integer is negative (unless
+        `signed`), or if its magnitude exceeds 2^62.
         """
         plain = len(text) <= 30 and text.isascii() and text.isdecimal()
         if not plain and re.fullmatch(r"-?[0-9]{1,30}", text) is None:
@@ -176,12 +177,12 @@ class _Rows:
         return number
 
     def refuse(self, column: str, rule: str) -> DocumentError:
-        """Return the error that names this line, a column and the rule that it breaks."""
+        """Return the error that names this line, a column, and the rule that the line breaks."""
         return DocumentError(self.source, f"line {self.line + 1}{f', {column}' if column else ''}", rule)
 
 
 def _gaps(rows: _Rows) -> tuple[Gaps, str | None]:
-    """Return the gaps of a row without a window, and the text of those with one, or None."""
+    """Return the gaps of a row that have no window, and the text of the other gaps, or None."""
     believed, windows = [], []
     for text in rows.cell("gaps").split():
         steps, at, _ = text.partition("@")
@@ -201,9 +202,8 @@ def _gaps(rows: _Rows) -> tuple[Gaps, str | None]:
 def dumps(document: Document, *, inclusive: bool = False) -> bytes:
     """Return the CSV of a document.
 
-    With `inclusive` the columns are `start` and `end` instead of `lower` and `upper`.
-
-    O(buffers). Raises OutputError where the format cannot hold the document.
+    With `inclusive` the columns are `start` and `end` instead of `lower` and `upper`. O(buffers).
+    Raises OutputError if the format cannot hold the document.
     """
     if len(document.programs) != 1:
         raise OutputError(f"a minimalloc file holds one program; the document has {len(document.programs)}")
@@ -241,7 +241,7 @@ def _no_pairs(problem: Problem, plan: Plan) -> None:
         if together and plan.placed[donor] and problem.stop[donor] == problem.start[recipient] + 1:
             names = plan.program.buffers.names
             raise OutputError(
-                f"a minimalloc file cannot say that {names[recipient]!r} lies in place over {names[donor]!r}"
+                f"a minimalloc file cannot express that {names[recipient]!r} is in place over {names[donor]!r}"
             )
 
 

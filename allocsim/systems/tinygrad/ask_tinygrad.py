@@ -1,11 +1,11 @@
-"""tinygrad's memory planner (`tinygrad.schedule.memory.memory_plan_rewrite`), asked by a schedule
-of calls that touch each buffer at its first and at its last step.
+"""Run tinygrad's memory planner (`tinygrad.schedule.memory.memory_plan_rewrite`) on a schedule with
+calls that use each buffer at its first and at its last step.
 
 The planner derives lifetimes from the schedule, rounds sizes up to multiples of 256 bytes, and has
-an arena for each device. A pinned buffer is touched by one more call at the end; tinygrad itself
-would hold it outside the arena.
+an arena for each device. A pinned buffer is used by one more call at the end; tinygrad itself would
+hold the buffer outside the arena.
 
-What this module does not see: lanes for copies, as the schedule has no copies.
+What this module does not see: the planner's lanes for copies, because the schedule has no copies.
 """
 
 import os
@@ -22,7 +22,7 @@ GRANULE = 256
 
 
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
-    """Return the offset of each buffer in the rewritten schedule, in bytes."""
+    """Return the offset in bytes that tinygrad's planner gives each buffer."""
     made = [UOp.new_buffer(f"NULL:{row.arena}", row.nbytes, dtypes.int8) for row in buffers]
     calls: list[list[int]] = [[] for _ in range(steps)]
     for number, row in enumerate(buffers):
@@ -38,7 +38,7 @@ def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _offset(part: UOp) -> int:
-    """Return the offset of a part of an arena (`arena[offset : offset + n]`), 0 for the whole."""
+    """Return the offset of a part of an arena (`arena[offset : offset + n]`); 0 for the whole."""
     while part.op is Ops.BITCAST:
         part = part.src[0]
     if part.op is Ops.BUFFER:

@@ -1,4 +1,4 @@
-"""Record the schedules that tinygrad's memory planner takes and returns, as JSON.
+"""Record the schedules that tinygrad's memory planner takes and returns, as JSON data.
 
     from record_tinygrad import recorded
     with recorded() as schedules:
@@ -8,8 +8,8 @@
 This module runs in an interpreter that has tinygrad. With `DEV=NULL` tinygrad computes nothing and
 still plans every schedule. `allocsim.systems.tinygrad.tinygrad_schedule` reads the file.
 
-What this module does not see: schedules without memory planning (`NO_MEMORY_PLANNER`); it refuses
-buffers over several devices.
+What this module does not see: schedules without memory planning (`NO_MEMORY_PLANNER`). A buffer
+over several devices raises ValueError.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 @contextmanager
 def recorded() -> Iterator[list[Row]]:
-    """Yield a list; each call of the planner appends a schedule to it."""
+    """Yield a list to which each call of the planner appends a schedule."""
     schedules: list[Row] = []
 
     def planned(linear: UOp, held: "set[UOp] | None" = None) -> UOp:
@@ -62,7 +62,7 @@ def _schedule(linear: UOp, planned: UOp, held: "set[UOp]") -> Row:
 
 
 def _buffer(one: UOp, other: UOp, number: int, arenas: "dict[UOp, int]") -> Row:
-    """Return the row of a buffer or a JIT's input: held by itself, or planned into an arena."""
+    """Return the row of a buffer or a JIT's input: held in its own memory, or in an arena."""
     row = {"id": number, "size": one.nbytes(), "dtype": str(one.dtype), "device": str(one.device)}
     if other is one:
         return row | {"held": True, "arena": None, "offset": None}
@@ -73,7 +73,7 @@ def _buffer(one: UOp, other: UOp, number: int, arenas: "dict[UOp, int]") -> Row:
 
 
 def _uses(kernel: UOp, count: int) -> Row:
-    """Return the positions of the buffers that a kernel stores to, and of those it loads from."""
+    """Return the positions of the buffers that a call writes, and of the buffers that it reads."""
     stores = [row for row in kernel.toposort() if row.op is Ops.STORE] if kernel.op is Ops.SINK else []
     if not stores:
         return {"writes": [0][:count], "reads": list(range(1, count))}
@@ -83,5 +83,5 @@ def _uses(kernel: UOp, count: int) -> Row:
 
 
 def _slots(row: UOp) -> set[int]:
-    """Return the parameters of a kernel that an expression uses."""
+    """Return the numbers of the kernel parameters that an expression uses."""
     return {part.arg.slot for part in row.toposort() if part.op is Ops.PARAM}

@@ -1,20 +1,21 @@
-"""tinygrad: schedules after its memory planner, as JSON
-(`allocsim/systems/tinygrad/record_tinygrad.py` writes it; docs/plans.md shows how to record).
+"""Read tinygrad's schedules after memory planning, as JSON
+(`allocsim/systems/tinygrad/record_tinygrad.py` writes the file; docs/plans.md shows how).
 
     [{"n_calls": 2, "calls": [{"kind": "SINK", "name": "E_64", "bufs": [1, 0], "writes": [0], "reads": [1]}],
       "buffers": [{"id": 0, "size": 256, "device": "NULL", "held": true, "arena": null, "offset": null}]}]
 
-Time: calls in order. `first` and `last` of a buffer are closed and are not used: they come from the
-schedule and are no belief of the planner.
+Time: the calls in order. The fields `first` and `last` of a buffer are not used, because they
+repeat the schedule and are no belief of the planner.
 
-Document. Each schedule is a program and a plan. A buffer is bytes; a second write to it is a
-mutation, such as an `assign` in the user's program. `writes` and `reads` are positions in `bufs`. A
-call without them writes its first buffer and reads the others, as tinygrad puts the buffer that a
-kernel stores to first. If a call reads a buffer that it writes, it is unknown whether that is safe
-in place. Held buffers (weights, inputs and outputs of a JIT, tensors that the user keeps) are
-`state` in memory of their own. The others lie in the planner's arenas, at multiples of 256 bytes.
+Document. Each schedule is a program and a plan. A buffer has no type but bytes. A second write to a
+buffer is a mutation, such as an `assign` in the user's program. `writes` and `reads` are positions
+in `bufs`. A call without these fields writes its first buffer and reads the others, because
+tinygrad puts the buffer that a kernel stores to first. If a call reads a buffer that it writes, it
+is unknown whether that is safe in place. Held buffers (weights, inputs and outputs of a JIT,
+tensors that the user keeps) are `state` in memory of their own. All other buffers are in the
+planner's arenas, at multiples of 256 bytes.
 
-What this module does not see: parts of buffers; a call reads and writes each buffer whole.
+What this module does not see: parts of buffers; a call reads and writes each buffer as a whole.
 """
 
 import re
@@ -39,7 +40,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 
 
 class ScheduledCall(msgspec.Struct, frozen=True):
-    """A kernel or a copy over buffers by `id`."""
+    """A call of a kernel or a copy; `bufs` lists its buffers by `id`."""
 
     kind: str
     bufs: list[Count]
@@ -73,7 +74,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "schedule") -> Document:
-    """Return programs and plans. Raise DocumentError with place and rule. O(size of the file)."""
+    """Return the plans of all schedules. Raise DocumentError with place and rule. O(file size)."""
     try:
         schedules = msgspec.json.decode(data, type=list[Schedule])
     except msgspec.ValidationError as error:
@@ -113,7 +114,7 @@ def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
                 raise ModelError(f"calls[{at}]", f"buffer {index} does not exist; there are {len(by_id)}")
         read = [call.bufs[position] for position in reads]
         made = list(dict.fromkeys(call.bufs[position] for position in writes))
-        operands = [now[index] if index in now else fresh(index) for index in read]  # else it is unwritten
+        operands = [now[index] if index in now else fresh(index) for index in read]  # fresh: never written before
         kind = call.kind.lower()
         pairs = None if set(read) & set(made) else ()
         growing.builder.op(kind, operands, [fresh(i) for i in made], name=call.name or f"{kind} {at}", in_place=pairs)
@@ -121,11 +122,11 @@ def _plan(schedule: Schedule, name: str, place: Mapping[int, int]) -> Plan:
 
 
 def _held(schedule: Schedule, name: str, growing: Placing, place: Mapping[int, int]) -> dict[int, int]:
-    """Add every buffer in its slot; return id -> value of the held ones."""
+    """Add every buffer in its slot; return id -> value of the held buffers."""
     now: dict[int, int] = {}
     for at, row in enumerate(schedule.buffers):
         if row.held != (row.offset is None) or (row.offset is None) != (row.arena is None):
-            raise ModelError(f"buffers[{at}]", "has an arena and an offset, or is held: one of the two")
+            raise ModelError(f"buffers[{at}]", "must either be held or have an arena and an offset, not both")
         slot = APART if row.arena is None or row.offset is None else (place[row.arena], row.offset)
         growing.buffer(
             f"{name}, {'held' if row.held else 'buffer'} {row.id}",

@@ -1,4 +1,4 @@
 """TVM: a reader of Relax modules after memory planning, as TVMScript (`tvm_script`).
 
-What this package does not see: it runs no compiler.
+What this package does not see: TVM's own decisions, because it runs no compiler.
 """

@@ -1,22 +1,23 @@
-"""TVM: a Relax module after `StaticPlanBlockMemory`, as TVMScript, read as text and never run.
+"""Read TVM Relax modules after the pass `StaticPlanBlockMemory`, as TVMScript text that is not run.
 
-Time: the statements of each Relax function in order, after one `host.write` of its parameters and
-before one `host.read` of the tensors that it returns.
+Time: the statements of each Relax function in order. Before the statements there is one
+`host.write` of the function's parameters, and after them one `host.read` of the returned tensors.
 
-Memory. `R.memory.alloc_storage` allocates a storage; storages lie one after another in one arena.
-`R.memory.alloc_tensor(storage, offset, ...)` is a buffer in a storage, `R.builtin.alloc_tensor` a
-buffer in memory of its own. `name = other`, `R.match_cast` and a packed reshape move no byte: they
-give a tensor another name. Parameters belong to the caller.
-Kernels. A call of a `prim_func` writes the buffers that its body stores to and reads the others. It
-also reads a buffer that it stores to, if the text loads from it before the first store (`A[i] =
-A[i] + 1`; a reduction stores first, in `T.init`); the pair with itself is then declared. Kernels
-are `noalias`, so no other pair is. A kernel that stores to none of its parameters is refused.
-Branches. There is one program for each way of a covering set (`allocsim.programs.ways`). A storage
-that is declared (`storage: R.Object`) and not allocated on a way gives its tensors no slot there.
+Memory. `R.memory.alloc_storage` allocates a storage; the storages follow one another in one arena.
+`R.memory.alloc_tensor(storage, offset, ...)` is a buffer in a storage, and `R.builtin.alloc_tensor`
+is a buffer in memory of its own. `name = other`, `R.match_cast` and a packed reshape move no byte:
+they give a tensor another name. Parameters belong to the caller.
+Kernels. A call of a `prim_func` writes the buffers that its body stores to and reads the others. A
+buffer that the body stores to is also read if the body loads from the buffer before the first store
+(`A[i] = A[i] + 1`; a reduction stores first, in `T.init`). The call then declares the alias of the
+buffer with itself. Kernels are `noalias`, so a call declares no other alias. A kernel that stores
+to none of its parameters raises DocumentError.
+Branches. There is one program for each path of a covering set (`allocsim.programs.ways`). A storage
+that is declared (`storage: R.Object`) and not allocated on a path gives its tensors no slot there.
 
-What this module does not see: whether a kernel stores to all of a buffer (it is assumed), and
-memory that it allocates itself. Sizes known only at run time, and calls of other packed functions,
-are refused.
+What this module does not see: memory that a kernel allocates itself. It assumes that a kernel
+stores to all bytes of a buffer. Sizes known only at run time and calls of other packed functions
+raise DocumentError.
 """
 
 import ast
@@ -54,9 +55,9 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "module") -> Document:
-    """Return program and plan of each way through each Relax function that allocates a storage.
+    """Return program and plan of each path through each Relax function that allocates a storage.
 
-    Raises DocumentError with line and rule. O(size of the text).
+    O(size of the text). Raises DocumentError with line and rule.
     """
     tree = parsed(data, source)
     functions = [row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef)]
@@ -83,7 +84,7 @@ def loads(data: bytes, source: str = "module") -> Document:
 
 
 def _choices(body: list[ast.stmt], where: Where) -> dict[Where, tuple[str, ...]]:
-    """Return where each branch among statements stands, nested ones too, with its sides."""
+    """Return the place of each branch among statements, nested branches too, with its sides."""
     found: dict[Where, tuple[str, ...]] = {}
     for row in body:
         if isinstance(row, ast.With):
@@ -102,7 +103,7 @@ def _decorated(row: ast.FunctionDef, name: str) -> bool:
 
 
 def _word(row: ast.AST) -> str:
-    """Return the dotted name of a called function, "" for any other expression."""
+    """Return the dotted name of the function that a call calls; "" for any other expression."""
     parts = []
     here: Any = row.func if isinstance(row, ast.Call) else None
     while isinstance(here, ast.Attribute):
@@ -112,16 +113,16 @@ def _word(row: ast.AST) -> str:
 
 
 Access = tuple[bool, bool]
-"""Whether a kernel reads a parameter's old content, and whether it writes the parameter."""
+"""Whether a kernel reads a parameter's old content, and whether the kernel writes the parameter."""
 
 
 def _accesses(row: ast.FunctionDef) -> list[Access]:
-    """Return for each parameter of a kernel whether the body reads it and whether it writes it."""
+    """Return for each parameter whether the kernel's body reads it, and whether it writes it."""
     alias = {parameter.arg: parameter.arg for parameter in row.args.args}
     read: set[str] = set()
     written: set[str] = set()
     rows: list[ast.AST] = list(reversed(row.body))
-    while rows:  # in the order of execution: of an assignment, the right side first
+    while rows:  # in the order of execution: the right side of an assignment comes first
         part = rows.pop()
         if isinstance(part, ast.Call) and _word(part) in ("T.reads", "T.writes"):
             continue  # an annotation, no access
@@ -149,7 +150,7 @@ def _base(part: ast.AST) -> str:
 
 
 def _reshaped(value: ast.expr) -> ast.expr | None:
-    """Return the tensor that a call renames (`match_cast` or a reshape), None for other calls."""
+    """Return the tensor that a call renames (`match_cast` or a reshape); None for other calls."""
     if not isinstance(value, ast.Call) or not value.args:
         return None
     if _word(value) in ("R.match_cast", "R.reshape"):
@@ -169,7 +170,7 @@ def _match(row: ast.Assign, alias: dict[str, str]) -> None:
 
 
 class _Function:
-    """The state of writing down one way through a Relax function."""
+    """The program of one path through a Relax function, as far as its statements have been read."""
 
     def __init__(
         self, row: ast.FunctionDef, kernels: dict[str, list[Access]], source: str, taken: Mapping[Where, str]
@@ -179,17 +180,17 @@ class _Function:
         self.said: list[str] = []
         self.growing = Placing(row.name, (Arena(name="storages", alignment=ALIGNMENT),))
         self.storages: dict[str, tuple[int, int] | None] = {}
-        """Name -> offset and size in bytes; None for one that another branch allocates."""
+        """Name -> offset and size in bytes; None for a storage that another branch allocates."""
         self.end = 0
         self.made: dict[str, tuple[str, tuple[int, ...], Slot]] = {}
-        """Tensor -> dtype, shape, slot."""
+        """Tensor -> its dtype, shape and slot."""
         self.now: dict[str, int] = {}
-        """Tensor -> its value, once it is written."""
+        """Tensor -> its current value, once the tensor is read or written."""
         self.names: dict[str, str] = {}
-        """Other name -> the tensor."""
+        """Another name of a tensor -> the tensor."""
 
     def plan(self) -> Plan:
-        """Write the function down; return its plan."""
+        """Add the function's statements to the program; return the plan."""
         given = []
         for parameter in self.row.args.args:
             if parameter.annotation is not None and _word(parameter.annotation) == "R.Prim":
@@ -266,7 +267,7 @@ class _Function:
             raise self.refuse(row, f"{ast.unparse(value)[:60]!r} is not a supported statement")
 
     def call(self, call: ast.Call) -> None:
-        """Write the call of a kernel down; skip a call that touches no tensor."""
+        """Add the call of a kernel to the program; skip a call that touches no tensor."""
         word = _word(call)
         if word in SKIPPED:
             return
@@ -294,7 +295,7 @@ class _Function:
         return self.now[name] if name in self.now else self.value(name)
 
     def write(self, part: ast.AST) -> int:
-        """Return a new value for a write to a tensor; the first write adds the buffer."""
+        """Return a new value for a write to a tensor; the first access adds the buffer."""
         name = self.tensor(part)
         if name not in self.now:
             return self.value(name)
@@ -310,7 +311,7 @@ class _Function:
         return self.now[name]
 
     def annotated(self, parameter: ast.arg) -> tuple[str, tuple[int, ...]]:
-        """Return dtype and shape of an annotation `R.Tensor((32, 64), dtype="float32")`."""
+        """Return dtype and shape of an annotation like `R.Tensor((32, 64), dtype="float32")`."""
         note = parameter.annotation
         dtype = next((w.value for w in note.keywords if w.arg == "dtype"), None) if isinstance(note, ast.Call) else None
         if not isinstance(note, ast.Call) or _word(note) != "R.Tensor" or not note.args or dtype is None:
@@ -318,21 +319,21 @@ class _Function:
         return self.text(dtype), self.numbers(note.args[0])
 
     def text(self, part: ast.AST) -> str:
-        """Return the dtype in `"float32"` or `R.dtype("float32")`."""
+        """Return the dtype in an expression like `"float32"` or `R.dtype("float32")`."""
         inner = part.args[0] if isinstance(part, ast.Call) and part.args else part
         if not isinstance(inner, ast.Constant) or not isinstance(inner.value, str):
             raise self.refuse(part, f"{ast.unparse(part)[:40]!r} is no dtype")
         return inner.value
 
     def number(self, part: ast.AST) -> int:
-        """Return the one number of `R.shape([32])` or `R.prim_value(0)`."""
+        """Return the only number in an expression like `R.shape([32])` or `R.prim_value(0)`."""
         numbers = self.numbers(part)
         if len(numbers) != 1:
             raise self.refuse(part, f"{ast.unparse(part)[:60]!r} has {len(numbers)} numbers; one is needed")
         return numbers[0]
 
     def numbers(self, part: ast.AST) -> tuple[int, ...]:
-        """Return the numbers of `R.shape([32, 64])`, `R.prim_value(0)`, `(32, 64)` or `0`."""
+        """Return the integers in `R.shape([32, 64])`, `R.prim_value(0)`, `(32, 64)` or `0`."""
         inner = part.args[0] if isinstance(part, ast.Call) and part.args else part
         try:
             found = ast.literal_eval(inner)

@@ -152,7 +152,7 @@ def in_two_arenas():
     ("document", "message"),
     [
         (Document(programs=()), "holds one program; the document has 0"),
-        (in_pair(), "cannot say that 'y' lies in place over 'x'"),
+        (in_pair(), "cannot express that 'y' is in place over 'x'"),
         (in_two_arenas(), "holds one arena; the document uses 2"),
     ],
 )

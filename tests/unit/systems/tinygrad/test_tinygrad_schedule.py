@@ -87,7 +87,7 @@ def test_what_a_kernel_reads_and_writes_is_taken_at_its_word():
         (lambda d: d[0]["calls"][0]["bufs"].append(9), r"\[0\].calls\[0\]: buffer 9 does not exist"),
         (lambda d: d[0]["calls"][0].update(writes=[7]), "position 7 does not exist"),
         (lambda d: d[0]["buffers"][1].update(id=0), "two buffers have the same id"),
-        (lambda d: d[0]["buffers"][1].update(held=True), "one of the two"),
+        (lambda d: d[0]["buffers"][1].update(held=True), "must either be held or have an arena"),
         (lambda d: d[0]["buffers"][1].update(size=-1), "size"),
         (lambda d: d[0].pop("calls"), "calls"),
         (lambda d: [row.update(held=True, arena=None, offset=None) for row in d[0]["buffers"]], "no plan here"),
