@@ -4,10 +4,10 @@
     document = systems.load("dump", "ggml")        # or the caller names it
     systems.save(document, "instance.csv")         # the suffix decides the format
 
-A room is the folder of one system, `allocsim/systems/NAME`. It has the readers of the system's
-files, the recorders of its running programs, the script that asks its live planner, and its rules:
-which op may write over which operand, and when a lifetime ends. The system's row in `SYSTEMS` lists
-these and the page of `docs` about them. No room imports another; code that two rooms share is in
+A room is the folder of one system, `allocsim/systems/NAME`. A room has the readers of the system's
+files, the recorders of its running programs, and the script that runs its live planner. A room also
+has the system's rules: which op may write over which operand, and when a lifetime ends. The row in
+`SYSTEMS` lists a room's parts and its page in `docs`. No room imports another; shared code is in
 `allocsim.formats`. A module that needs the system itself imports it inside the function that is
 called, or is a script for an interpreter that has the system.
 
@@ -18,7 +18,7 @@ converts once. A reader runs no code and checks every number. A damaged file rai
 document. The tests judge a clean, a convicted and a damaged sample of each format; they fail for a
 row without samples.
 
-What this module does not see: the meaning of a file (its room reads that) and the plan's soundness.
+What this module does not see: the meaning of a file (the room's reader does), and faults of plans.
 """
 
 import gzip
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
 
 HEAD: Final = 1 << 16
-"""Bytes at the beginning of a file from which its format is recognised."""
+"""How many bytes at the beginning of a file are read to recognise its format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Format:
     matches: Callable[[bytes], bool]
     """Whether a file that begins with these bytes (at most `HEAD`) is of this format."""
     loads: Callable[[bytes, str], Document]
-    """Return the document in these bytes; the text names the file in a DocumentError."""
+    """Return the document in these bytes; the second argument names the file in errors."""
     saves: Callable[[Document], bytes] | None = None
     """Return the document as bytes of a file; raise OutputError if the format cannot hold it.
 
@@ -279,7 +279,7 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
             raise OutputError(
                 f"{path}: {len(data):,} bytes; a compressed file that can be read again holds at most {INFLATED:,}"
             )
-        data = gzip.compress(data, mtime=0)  # equal documents are equal files
+        data = gzip.compress(data, mtime=0)  # equal documents give equal files
     if str(path) == INPUT:
         sys.stdout.buffer.write(data)
     else:
@@ -288,7 +288,7 @@ def save(made: Document, path: str | Path, format_name: str | None = None) -> No
 
 def _writable(name: str, shown: str, format_name: str | None) -> Callable[[Document], bytes]:
     """Return the writer of the format `format_name`, or of the format with the suffix of `name`."""
-    rows: dict[str, Export | Format] = {**EXPORTS, **FORMATS}  # suffixes of two parts come first
+    rows: dict[str, Export | Format] = {**EXPORTS, **FORMATS}  # suffixes of two parts are tried first
     if name == INPUT:
         format_name = format_name or NATIVE.name
     if format_name is not None:

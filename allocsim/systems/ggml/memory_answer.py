@@ -4,7 +4,7 @@ the tensors that determine the use, and a lower bound for every plan.
 Contract
 --------
 * `memory_answer(document)` returns a row for each compute buffer in which a run of the document has
-  tensors. It returns no rows for a document of another system or for a part of a session (a late
+  tensors. There are no rows for a document of another system, or for a part of a session (a late
   read).
 * `asked` is the size of the buffer in bytes that the last `reserve` or `alloc_graph` requested from
   the backend; None if the document does not have it.

@@ -11,12 +11,12 @@ NAME is `allocsim.systems.ggml.online_targets`; `before` and `after` are the lib
 A graph allocator plans a whole graph, and frees a node's memory after the last node that reads the
 node. So this module keeps a graph of all requests so far: a node without operands for each block,
 and for each freed block a node of 0 bytes that reads the block. No planner runs these ops in place.
-Each request adds one node to the graph and passes the graph to a fresh `ggml_gallocr`. A block that
-is held and has another address in the longer graph is an error. If the new block ends beyond the
-capacity, the request fails, and its node is removed again.
+Each request adds one node to the graph and passes the graph to a fresh `ggml_gallocr`. If a held
+block has another address in the longer graph, ValueError is raised. If the new block ends beyond
+the capacity, the request fails, and the block's node is removed again.
 
-A tensor allocator frees nothing; once no block is held, this module makes a new one over the same
-buffer. A tensor allocator aborts the process if a tensor does not fit, so this module first
+A tensor allocator frees nothing; once no block is held, this module makes a new allocator over the
+same buffer. A tensor allocator aborts the process if a tensor does not fit. So this module first
 compares the room with the offset in the allocator's struct.
 
 Both allocators use the buffer type's alignment (32 bytes on a CPU). For a larger alignment this
@@ -152,14 +152,14 @@ class _Context:
 
 
 class _Online:
-    """Blocks at any alignment, from an allocator that has one fixed alignment."""
+    """An online target that gives blocks at any alignment, from an allocator with a fixed one."""
 
     def __init__(self, inner: _Nodes | _Tensors, usual: int) -> None:
         self._inner, self._usual = inner, usual
         self._blocks: dict[int, Any] = {}
         """Address -> the block that begins at the address."""
 
-    def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - it knows no streams
+    def alloc(self, nbytes: int, alignment: int, stream: int, tag: str) -> int | None:  # noqa: ARG002 - there are no streams
         """Return the address of a new block; None if the block does not fit."""
         found = self._inner.placed(nbytes + max(alignment - self._usual, 0))
         if found is None:
@@ -169,7 +169,7 @@ class _Online:
         self._blocks[address] = block
         return address
 
-    def free(self, address: int, stream: int) -> None:  # noqa: ARG002 - as above
+    def free(self, address: int, stream: int) -> None:  # noqa: ARG002 - there are no streams
         """Free the block at an address."""
         self._inner.gone(self._blocks.pop(address))
 

@@ -2,8 +2,8 @@
 assumptions about the host where none of its calls was recorded.
 
 Contract: `remarks_on(document, causes)` returns sentences under `in ggml`, `hints` and `assumed`; a
-heading without sentences is left out. For a document of another system it returns nothing, at no
-cost. A dump or a capture shows a graph and no host. A record (`allocsim.systems.ggml.host_record`)
+heading without sentences is left out. A document of another system has no remarks, and costs no
+time. A dump or a capture shows a graph and no host. A record (`allocsim.systems.ggml.host_record`)
 counts the host's calls under `meta.ggml.host`. What this module does not see: whether the
 assumptions are true.
 """

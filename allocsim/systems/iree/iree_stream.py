@@ -7,23 +7,23 @@ slices that are packed for its own statements and used by no other execute. If t
 argument that the function returns, the argument is read with its old content. Commands in a
 `stream.cmd.concurrent` run on streams of their own; later commands wait for all of them.
 
-Document. Each execute is a program. In the text before the pass, a result of `stream.resource.pack`
-names a slice of an allocation. A slice is a buffer. Its packed range (`[first, last]`, closed, in
-statements of the execute) is the believed lifetime. The text after the pass has offsets in place of
-these results: the slots. An allocation is an arena of the allocation's size. Memory from outside
-the execute is placed apart. A copy is an op of kind `same`. A dispatch changes a binding `rw` in
-place, or only writes the binding if nothing was written there before. Statements that move no bytes
-(`flush`) are not counted, because they do not exist yet when IREE counts statements. If a dispatch
-writes bytes through one binding and may read them through another, the result is a buffer over
-another buffer. Whether that is safe is unknown, because the text has only the bound bytes, not the
-read bytes (`check --strict` accuses the plan). The same is true of an argument that is written and
-returned. A number known only at run time has a guessed value (`iree_text.Guess`), which the
-program's name states.
+Document. Each execute is one program. In the text before the pass, a result of
+`stream.resource.pack` names a slice of an allocation. A slice is a buffer. The packed range of a
+slice (`[first, last]`, closed, in statements of the execute) is the believed lifetime. The text
+after the pass has offsets (the slots) in place of slices. An allocation is an arena of the
+allocation's size. Memory from outside the execute is placed apart. A copy is an op of kind `same`.
+A dispatch changes a binding `rw` in place, or only writes the binding if nothing was written there
+before. Statements that move no bytes (`flush`) are not counted, because they do not exist yet when
+IREE counts statements. If a dispatch writes bytes through one binding and may read them through
+another, the result is a buffer over another buffer. Whether the overlap is safe is unknown, because
+the text has only the bound bytes, not the read bytes (`check --strict` accuses the plan). Safety is
+also unknown for an argument that is written and returned. A number known only at run time has a
+guessed value (`iree_text.Guess`), which the program's name states.
 
 What this module does not see: other numbers than the guessed ones; later iterations of a loop;
-buffers that IREE merged into one slice before the pass (in-place updates, elided copies). It
-assumes that a dispatch writes all bytes of a binding `wo`, and that memory which several executes
-share keeps its content between them.
+buffers that IREE merged into one slice before the pass (in-place updates, elided copies); whether
+memory that several executes share keeps its content between them. This module assumes that a
+dispatch writes all bytes of a binding `wo`.
 """
 
 import re
@@ -198,7 +198,7 @@ class _Part:
 
     def within(self, low: int, high: int) -> Iterator[tuple[_Piece, int, int]]:
         """Yield (piece, first byte, end) for each piece that the range overlaps."""
-        if len(self.pieces) == 1:  # also for a range that is empty or reaches outside
+        if len(self.pieces) == 1:  # yielded even if the range is empty or reaches outside
             yield self.pieces[0], low, high
             return
         for piece in self.pieces:

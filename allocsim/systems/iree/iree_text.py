@@ -2,7 +2,7 @@
 the commands of the functions in the dumps.
 
     [PassDump(before=True, function="main", ...), ...] = dumps(text)
-    [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source)
+    [StreamExecute(line=12, commands=(StreamCommand(kind="fill", touches=(StreamTouch(...),)), ...)), ...] = executes(dump, source, guess)
 
 The reader uses only the parts of a plan: index constants and arithmetic on them,
 `stream.resource.alloca`, `.pack` and `.subview`, the commands inside of `stream.cmd.execute`, and
@@ -47,7 +47,7 @@ COPY: Final = re.compile(rf"stream\.cmd\.copy {NAME}\[{NAME}\], {NAME}\[{NAME}\]
 NUMBER: Final = re.compile(r"(?::|->) (?:index|i\d+)$")
 FILL: Final = re.compile(rf"stream\.cmd\.fill \S+, {NAME}\[{NAME} for {NAME}\]")
 MOST_TERMS: Final = 1000
-"""The most terms of a sum, and the most resources nested in each other."""
+"""The most terms of a sum, and the most offsets of nested subviews."""
 
 UNKNOWN: Final = -1
 """Stands for a size that is not in the text."""
@@ -94,7 +94,7 @@ class ImpossibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Assumed values of numbers known only at run time: the nth size is `size + n * step`."""
+    """Assumed values of numbers known only at run time; the nth size is `size + n * step`."""
 
     size: int
     step: int
@@ -134,7 +134,7 @@ class Resource:
 
     name: str
     line: int
-    """The line that allocates it; 0 for a resource from outside."""
+    """The line that allocates the memory; 0 for a resource from outside."""
     nbytes: int = UNKNOWN
     """Size in bytes; `UNKNOWN` if a pack or the run decides it, or for a resource from outside."""
 
@@ -298,7 +298,7 @@ class _Reader:
             return None
         try:
             value = int(ARITHMETIC_OF[what](*known[0]))
-        except TypeError:  # the op has another number of operands
+        except TypeError:  # the line has another number of operands than the op takes
             return None
         return [(value + 2**63) % 2**64 - 2**63], known[1]
 

@@ -52,7 +52,7 @@ def _schedule(linear: UOp, planned: UOp, held: "set[UOp]") -> Row:
     for before, after in zip(linear.src, planned.src, strict=True):
         for one, other in zip(before.src[1:], after.src[1:], strict=True):
             if one.op not in (Ops.BUFFER, Ops.PARAM):
-                raise ValueError(f"a call has {one.op}, no buffer of one device")
+                raise ValueError(f"a call has {one.op} as an operand; a buffer of one device is needed")
             if one not in ids:
                 ids[one] = len(ids)
                 buffers.append(_buffer(one, other, ids[one], arenas))

@@ -15,9 +15,9 @@ to none of its parameters raises DocumentError.
 Branches. There is one program for each path of a covering set (`allocsim.programs.ways`). A storage
 that is declared (`storage: R.Object`) and not allocated on a path gives its tensors no slot there.
 
-What this module does not see: memory that a kernel allocates itself. It assumes that a kernel
-stores to all bytes of a buffer. Sizes known only at run time and calls of other packed functions
-raise DocumentError.
+What this module does not see: memory that a kernel allocates itself. This module assumes that a
+kernel stores to all bytes of a buffer. Sizes known only at run time and calls of other packed
+functions raise DocumentError.
 """
 
 import ast
@@ -117,7 +117,7 @@ Access = tuple[bool, bool]
 
 
 def _accesses(row: ast.FunctionDef) -> list[Access]:
-    """Return for each parameter whether the kernel's body reads it, and whether it writes it."""
+    """Return for each parameter whether the kernel reads and whether the kernel writes it."""
     alias = {parameter.arg: parameter.arg for parameter in row.args.args}
     read: set[str] = set()
     written: set[str] = set()

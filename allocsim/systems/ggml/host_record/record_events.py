@@ -19,7 +19,7 @@ Wide = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="e"):
-    """The base type of every line: `n` is the number of the event."""
+    """The base type of all lines, with the number `n` of the event."""
 
     n: Count = 0
 
@@ -104,7 +104,7 @@ class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"sched
 
 
 class SchedulerReset(RecordEvent, frozen=True, kw_only=True, tag="reset"):
-    """A scheduler was reset: it may reuse the memory of all tensors that it had placed before."""
+    """A scheduler was reset: its next plan may reuse the memory of all tensors placed before."""
 
     by: Address
 
@@ -119,14 +119,14 @@ class Reserved(RecordEvent, frozen=True, kw_only=True, tag="reserve"):
 
 
 class BareLeafs(RecordEvent, frozen=True, kw_only=True, tag="bare"):
-    """Before a run: leafs that have no memory when a scheduler is called to compute a graph."""
+    """Leafs without memory when a scheduler is called to compute a graph, logged before the run."""
 
     by: Address
     leafs: tuple[Address, ...]
 
 
 class GraphAsked(RecordEvent, frozen=True, kw_only=True, tag="asked"):
-    """Before a run: the graph passed to a scheduler that holds, and computes, another graph."""
+    """The graph passed to a scheduler that computes another graph, logged before the run."""
 
     by: Address
     graph: Address
@@ -194,7 +194,7 @@ class Waited(RecordEvent, frozen=True, kw_only=True, tag="sync"):
 
 
 class ActorEnded(RecordEvent, frozen=True, kw_only=True, tag="ended"):
-    """A scheduler, backend or event was freed; any later object at the address is another one."""
+    """A scheduler, backend or event was freed; a later object at its address is a new object."""
 
     by: Address
 
@@ -228,11 +228,12 @@ class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
 class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", rename={"scheduler": "in"}):
     """A request of a scheduler. `split`: backend `by` computes the nodes from `first` to `last`.
     `copy`: backend `by` copies tensor `first` of backend `other` to tensor `last`, asynchronously.
-    `copied`, `got`: the host copied tensor `first` to tensor `last`, or read it whole. `sent`,
-    `fetched`: tensor `first` is written from the host address `other`, or read into it: `count`
-    bytes from byte `last` on, asynchronously if `by` is a backend. `record`: event `by` is recorded
-    on backend `other`. `wait`: backend `other`, or the host (0), waits for event `by`. `sync`: the
-    host waits for all work of backend `by`.
+    `copied`: the host copied tensor `first` to tensor `last`. `got`: the host read all of tensor
+    `first`. `sent`: `count` bytes of tensor `first`, from byte `last` on, are written from the host
+    address `other`, asynchronously if `by` is a backend. `fetched`: these bytes of tensor `first`
+    are read into the host address `other`. `record`: event `by` is recorded on backend `other`.
+    `wait`: backend `other`, or the host (0), waits for event `by`. `sync`: the host waits for all
+    work of backend `by`.
     """
 
     scheduler: Address
@@ -277,7 +278,7 @@ class ResultsTaken(RecordEvent, frozen=True, kw_only=True, tag="taken"):
 
 
 class SequenceAsked(RecordEvent, frozen=True, kw_only=True, tag="sequence", rename={"start": "from", "stop": "to"}):
-    """llama.cpp: the host called an operation of a memory (a cache of cells); `word` names it."""
+    """llama.cpp: the host called the operation `word` of a memory (a cache of cells)."""
 
     by: Address
     word: Literal["remove", "copy", "keep", "add", "divide", "clear", "restore", "restored", "saved"]

@@ -2,7 +2,7 @@
 `allocsim_record.c` writes them).
 
     log = read_log("log.jsonl")
-    log.runs, log.touches, log.buffers
+    log.runs, log.happened, log.buffers
 
 Contract
 --------
@@ -16,11 +16,12 @@ Contract
   existed at the logged buffer address when the tensor was logged.
 * A scheduler, backend or event at the address of a freed one is likewise another object.
 * Tensors that a scheduler placed before a reset keep their addresses, which the next plan does not
-  respect. If a later graph has such leafs, and other tensors overwrite the leafs' bytes while these
-  are needed, all such tensors count as freed before that run; otherwise nothing changes.
+  respect. If a later graph has leafs among these tensors, and other tensors overwrite such a leaf
+  while it is needed, all tensors of the graph that were placed before the reset count as freed
+  before that run. Otherwise the tensors keep their memory.
 * A tensor's flags are the flags that the planner knew when it placed the tensor's memory.
 
-O(lines). What this module does not see: faults.
+O(lines). What this module does not see: whether an event is a fault.
 """
 
 import heapq
@@ -164,7 +165,7 @@ class RecordedRun:
     elements: dict[RecordedTensor, str] = field(default_factory=dict)
     """Bytes of leafs in base64, for the leafs whose bytes were logged."""
     asked: list[SchedulerAsked] = field(default_factory=list)
-    """The requests of the run's scheduler to its backends, in order; they name actors by number."""
+    """The requests of the run's scheduler to its backends, in order; backends have numbers."""
     life: int = 0
     """How often the graph was rebuilt unchanged at its address before this run."""
 
@@ -175,7 +176,7 @@ Lists = tuple[tuple[int, ...], tuple[int, ...]]
 """Addresses of the leafs and of the nodes of a graph."""
 
 Laid = tuple[Placed, Placed, Placed, dict[RecordedTensor, RecordedTensor]]
-"""Leafs, roots outside, nodes, and copies of a graph."""
+"""Leafs, roots outside of the graph, nodes, and copies (copy -> original) of a graph."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,9 +188,9 @@ class Touch:
     tensor: RecordedTensor
     root: RecordedTensor
     told: TensorTold
-    """The root's last logged event at that time."""
+    """The root's last logged event before the access."""
     memory: RecordedBuffer | None
-    """The buffer of the root at that time."""
+    """The root's buffer at the time of the access."""
     start: int
     """First byte, counted from the root's first byte."""
     stop: int
@@ -283,7 +284,7 @@ DECODER: Final = msgspec.json.Decoder(AnyEvent)
 
 
 class LogReading:
-    """The process's state as far as its log has been read: `feed` takes pieces, `end` the rest."""
+    """The process's state as far as its log has been read; `feed` reads a piece of the log."""
 
     def __init__(self, source: str) -> None:
         self.source, self.log = source, RecordLog()
@@ -303,7 +304,7 @@ class LogReading:
         self.lives: Counter[int] = Counter()
         """Graph -> how many `again` events named the graph."""
         self.version = 0
-        """Number of changes so far to a tensor or a buffer."""
+        """Number of logged changes to tensors and buffers so far."""
         self.laid: dict[int, tuple[int, Lists, Laid]] = {}
         """Graph -> (version, lists, tensors) of the graph's last run."""
         self.lays: dict[int, tuple[int, tuple[tuple[int, ...], ...]]] = {}
@@ -313,7 +314,7 @@ class LogReading:
         self.backends: dict[int, tuple[int, ...]] = {}
         """Backend or scheduler -> the backends of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
-        """Backend -> host address -> (end, touch) of the last read into it, if not waited for."""
+        """Backend -> host address -> (end, touch) of the last read into it, until waited for."""
         self.computing: dict[int, RecordedRun] = {}
         """Backend or scheduler -> its last run."""
         self.recorded: dict[int, tuple[int, int]] = {}
@@ -430,7 +431,7 @@ class LogReading:
         if isinstance(event, Waited):
             by = whose["by"]
             return msgspec.structs.replace(event, **whose, backends=self.backends.get(by) or (by,))
-        if not isinstance(event, SchedulerAsked) or event.word not in {"got", "sent", "fetched"}:  # host memory
+        if not isinstance(event, SchedulerAsked) or event.word not in {"got", "sent", "fetched"}:  # host addresses
             whose["other"] = event.other and self._actor(event.other)
         return msgspec.structs.replace(event, **whose)
 
@@ -537,7 +538,7 @@ class LogReading:
             self.coming.pop(one, None)
 
     def _taken(self, event: ResultsTaken) -> None:
-        """Follow that the host received results; if it did not wait for them, it read too early."""
+        """Follow the host's receipt of results; a read without a wait before was too early."""
         for by, those in self.coming.items():
             for into, (end, touch) in list(those.items()):
                 ended, met = self.log.known_to_end(by, touch.event, event.n), into <= event.at < end
@@ -559,7 +560,7 @@ class LogReading:
                 )
                 rows = tuple(self.filled.get(event.filled, ())) if event.filled else told
                 self.log.calls.append(GivenBatch(event.n, event.by, event.thread, rows))
-            case SequenceAsked(word="restore") if self.recorder == 1:  # told at its end
+            case SequenceAsked(word="restore") if self.recorder == 1:  # logged at the end of the restore
                 self.log.calls += [event, msgspec.structs.replace(event, word="restored", number=1)]
             case _:
                 self.log.calls.append(event)
@@ -634,7 +635,7 @@ class LogReading:
         if not filled or not _meets_others(laid, old):
             return False
         ended: dict[RecordedTensor, RecordedBuffer] = {}
-        whole = [one for one in old.values() if one.view_src is None or one.view_src in old]  # a view lies in its root
+        whole = [one for one in old.values() if one.view_src is None or one.view_src in old]  # a view is in its root
         for one in sorted(whole, key=lambda one: one.view_src is not None):
             memory = one.memory
             assert memory is not None

@@ -58,7 +58,7 @@ class SessionPrograms:
     numbers: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def part(self, run: RecordedRun, reads: Iterable[Named], *, lane: int = 0, **said: bool) -> Document:
-        """Return the program, belief and plan of a run whose results the host reads as given."""
+        """Return the document of a run: program, belief and plan, with these reads by the host."""
         rows = self.rows_of(run)
         listed = sorted(reads, key=str)
         key = id(rows), lane, tuple(listed), *said.items()
@@ -92,7 +92,7 @@ class SessionPrograms:
         return self.like[like]
 
     def end(self, memory: RecordedBuffer) -> Document:
-        """Return the program that stands for the release of a buffer: it overwrites all bytes."""
+        """Return the program for the release of a buffer, which overwrites all its bytes."""
         if memory not in self.parts:
             arena, arenas = self.memories.index(memory), self.arenas()
             title = f"buffer {arenas[arena].name}"

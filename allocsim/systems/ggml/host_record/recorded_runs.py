@@ -1,4 +1,4 @@
-"""Which leafs of each run hold their upload, and which results of each run the host reads.
+"""Find which leafs of each run hold their upload, and which results of the run the host reads.
 
     for sharing in shared_memory(log):
         facts = facts_of(log, sharing)
@@ -17,11 +17,11 @@ Contract
   write through a pointer, even bytes equal to the old ones. There is one exception: the leaf is
   left out if a call uploaded an earlier leaf in exactly these bytes, another tensor overwrote one
   of them, and the leaf still has the content that the last run left.
-* A read belongs to the last run that had the tensor. It belongs to no run if one later upload wrote
-  all bytes that are read and they are still there. A read is *late* if a later run, the release of
-  the buffer, or an upload to another tensor overwrote one of its bytes. A read is *hasty* if the
-  run was started without waiting and no call has waited since, unless the same backend does the
-  read in order. An upload can be hasty in the same way.
+* A read belongs to the last run that had the tensor. A read belongs to no run if one later upload
+  wrote all bytes that are read and they are still there. A read is *late* if a later run, the
+  release of the buffer, or an upload to another tensor overwrote one of its bytes. A read is
+  *hasty* if the run was started without waiting and no call has waited since, unless the same
+  backend does the read in order. An upload can be hasty in the same way.
 
 O(events x leafs of the session). What this module does not see: whether a plan is sound.
 """
@@ -73,7 +73,7 @@ class RunFacts:
     run: RecordedRun | None = None
     given_back: RecordedBuffer | None = None
     left_out: dict[RecordedTensor, str] = field(default_factory=dict)
-    """Leaf that was not uploaded and has lost its old content -> the run or upload that took it."""
+    """Leaf that was not uploaded and lost its content -> the run or upload that overwrote it."""
     assumed: set[RecordedTensor] = field(default_factory=set)
     """Leafs that are assumed to be uploaded before the run, without a recorded upload."""
     reads: set[Read] = field(default_factory=set)
@@ -83,7 +83,7 @@ class RunFacts:
     """Upload that overwrote results of this run -> the later reads of the overwritten bytes."""
     hasty_reads: set[Read] = field(default_factory=set)
     hasty_upload: bool = False
-    """Whether a leaf was written while the run might read it."""
+    """Whether the host wrote a leaf while this run might still read the leaf."""
 
 
 def shared_memory(log: RecordLog) -> list[list[RecordedRun]]:
@@ -127,7 +127,7 @@ Kept = TypeVar("Kept")
 
 
 def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None:
-    """Append a step; if a block that ends with it follows three equal blocks, remove the block."""
+    """Append a step; if its block of steps then follows three equal blocks, remove the block."""
     steps.append(step)
     for length in range(1, LONGEST + 1):
         keys = [key(one) for one in steps[-length * (KEPT + 1) :]]

@@ -1,21 +1,21 @@
-"""Which in-place pairs of source and result can ggml's allocator choose?
+"""Find the in-place pairs of source and result that ggml's allocator can choose.
 
 This module runs the allocator itself, in every situation that can change the allocator's answer.
 
-Contract: gallocr places a result over the first source that satisfies five conditions. The
-allocator owns the source's memory; the source is no OUTPUT and no view; it has the result's layout;
-no later op reads it; it has no views. So whether gallocr chooses source *s* depends on the op's own
-sources alone: *s* must satisfy the conditions. An earlier source with the result's layout (a rival)
-must fail one of them. `reach` tries every combination of
+Contract: gallocr places a result over the first source that satisfies all its conditions. The
+allocator owns the source's memory; the source is no OUTPUT and no view; the source has the result's
+layout, no later reader and no views. So whether gallocr chooses source *s* depends on the op's own
+sources alone. *s* must satisfy the conditions, and each earlier source with the result's layout (a
+rival) must fail a condition. `reach` tries every combination of
 
 * a source *s* that is a leaf, or the result of a node;
 * rivals that cannot be chosen because they have memory of their own, are flagged OUTPUT, are views,
   or are read again later.
 
-It tries the smallest graphs first. The answer is the smallest graph in which the allocator chooses
-*s*. If it chooses *s* in none of these graphs, it does so in no graph: its rule uses nothing else
-of a graph, so "never" is true at any size. The library builds and plans every graph and computes
-none.
+`reach` tries the smallest graphs first. The answer is the smallest graph in which the allocator
+chooses *s*. If there is none among these graphs, there is none at all, because gallocr's rule uses
+nothing else of a graph: "never" is true at any size. The library builds and plans every graph and
+computes none.
 
 What this module does not see: whether the alias is safe
 (`allocsim.systems.ggml.k_audit.library_audit`), and programs that place tensors by hand.
@@ -56,7 +56,7 @@ class Reach:
 def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = False) -> Reach:
     """Return whether the allocator ever places a case's result over the operand at `victim`.
 
-    Without `every`, the search stops at the first graph in which it does.
+    Without `every`, the search stops at the first graph with that placement.
     """
     hits: list[tuple[str, str, Rows]] = []
     first: Rows | None = None

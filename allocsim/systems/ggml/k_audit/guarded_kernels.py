@@ -3,8 +3,8 @@ bytes before and after each of its tensors.
 
 Contract
 --------
-* `single_ops(rows)` cuts a graph into graphs of one op each, and joins equal ones;
-  `rows_of(library, case)` makes such a graph of a case of the audit. A result that is a view of a
+* `single_ops(rows)` cuts a graph into graphs of one op each, and joins equal graphs.
+  `rows_of(library, case)` makes such graphs of a case of the audit. A result that is a view of a
   source (CPY, SET_ROWS, `*_inplace`) stays a view of that source.
 * `guard(library, ops)` runs each graph in a `_Room`: every leaf, the result and the work buffer
   have red zones of `REDZONE` bytes before and after them. Bytes between the elements of a strided
@@ -27,7 +27,7 @@ Contract
   rounding (`ROUNDING`), or differs between equal runs. `Hang`: the op ran alone in its process and
   did not end within `patience` seconds, if `patience` is given. `Crash`: the process ended, or ggml
   reported a failure.
-* "Clean" is a statement about these runs with these elements only. A read within `REDZONE` bytes
+* A kernel without findings is clean only for the measured runs. A read within `REDZONE` bytes
   that changes no bit of the result is not found, and neither is a farther access outside of all
   tensors.
 
@@ -70,10 +70,10 @@ REDZONE: Final = 4096
 
 LOW: Final = 0x3E
 HIGH: Final = 0xC1
-"""Fill bytes: four make an f32 of 0.19 or -24, two an f16 of 1.6 or -2.9, or a bf16 as the f32."""
+"""Fill bytes: they read as 0.19 and -24 in f32 and bf16, and as 1.6 and -2.9 in f16."""
 
 ABORTED: Final = re.compile(r"\.(c|cpp|h|hpp):\d+: ")
-"""A line of ggml's source in a message: ggml itself refused an op and ended the process."""
+"""Matches a source line in ggml's message: ggml itself refused an op and ended the process."""
 
 FATAL: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 """Signals that a faulty kernel causes; a time limit or a lack of memory sends other signals."""
@@ -99,7 +99,7 @@ class Misdeed:
 
     kind: str
     where: str = ""
-    """The tensor in or around which it happened: `result`, `source 2` or `work buffer`."""
+    """The tensor in or around which the fault happened: `result`, `source 2` or `work buffer`."""
     start: int = 0
     nbytes: int = 0
     """`start` is the first byte, counted from the tensor's; `nbytes` is the number of bytes."""

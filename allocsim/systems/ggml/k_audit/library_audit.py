@@ -9,11 +9,11 @@ Contract
   the largest difference relative to the largest magnitude of the result apart; it is infinite if
   only one of the two results has a NaN somewhere.
 * Each case runs with every number of threads. With several threads and several rows in the result,
-  it runs `REPEATS` times. `threads` is the lowest number of threads that showed a difference. If a
-  case is right with fewer threads and wrong with more, the pair races; `races_at` is the lowest
-  number of threads with which such a case was wrong.
+  a case runs `REPEATS` times. `threads` is the lowest number of threads that showed a difference.
+  If a case is right with fewer threads and wrong with more, the pair races; `races_at` is the
+  lowest number of threads with which such a case was wrong.
 * A kernel that leaves bytes of its result unwritten, even apart, is wrong wherever the result is
-  placed. Such a case proves nothing about in-place pairs and is listed under `refused`.
+  placed. Its case proves nothing about in-place pairs and is listed under `refused`.
 * Other layouts are measured for information; ggml promises none of them. `shifted`: the result
   begins 1 element or 32 bytes after or before the source. `partial`: the result covers the last or
   the first half of the source. `duplicate over`: the same source is passed for all sources of its
@@ -21,7 +21,7 @@ Contract
   are compared with the requested ones, and bytes written into the result must appear in the source.
 * `reachable` is decided by the real allocator on every kind of graph that can change its answer
   (`allocsim.systems.ggml.k_audit.allocator_reach`). `graph` is the smallest graph in which the
-  allocator chooses the pair, or the statement that it never does; `ways` lists all such kinds of
+  allocator chooses the pair, or the statement that there is none; `ways` lists all such kinds of
   graph.
 * The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): the result over
   the operand of the norm, and the result over the weights. The memory of the norm stays unwritten
@@ -30,7 +30,8 @@ Contract
   runs in a child of its own. A variant that aborts alone is listed under `refused` with ggml's
   message.
 
-The measurements are true of this machine's kernels. What this module does not see: other backends.
+The measurements describe the kernels of the machine that runs the audit. What this module does not
+see: other backends.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -233,7 +234,7 @@ def _merge(into: LibraryAuditRow, row: LibraryAuditRow) -> None:
     into.max_error = max(into.max_error, row.max_error)
 
 
-def measure(  # noqa: PLR0917 - what a task is given
+def measure(  # noqa: PLR0917 - a task takes plain arguments
     library: Library, op: str, types: str, threads: tuple[int, ...], seed: int, layout: str, variants: Sequence[str]
 ) -> list[LibraryAuditRow]:
     """Task: run the cases of one op that have these types and variants, and return their rows."""
@@ -412,7 +413,7 @@ def _run(
     *,
     before: int = CANARY,
 ) -> tuple[NDArray[Any], list[tuple[int, int]]]:
-    """Run one case with its result apart (None) or as `lie` says, in memory filled with `before`.
+    """Run one case with its result placed as `lie` says (None: apart), over bytes `before`.
 
     Return the result, and (position, slot) of the operands with the result's layout.
     """
@@ -467,7 +468,7 @@ def _read(ws: LibraryWorkspace, tensor: int) -> NDArray[Any]:
     ctx, ne = ws.context(tensors=8, graph_size=8), record["ne"].tolist()
     plain = ctx.tensor("f32", *ne)
     ws.apart(ctx)
-    same = ctx.tensor(kind, *ne)  # a leaf: the op itself would run once more, over its own result
+    same = ctx.tensor(kind, *ne)  # a leaf, since a graph of the result itself would run its op again
     library.ggml_backend_tensor_alloc(int(record["buffer"]), same, library.ggml_get_data(tensor))
     ws.compute(ctx.graph(ctx.op("cpy", same, plain), size=8))
     return ws.get(plain)

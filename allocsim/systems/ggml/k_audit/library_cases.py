@@ -213,8 +213,8 @@ def _rope(library: Library, op: str) -> Iterator[LibraryCase]:
 
     The pairs are neighbours or come from two halves, and cover the whole row or a part. There are
     cases with and without factors, with YaRN's corrections, and with several sections. ggml
-    requires that factors have at least half as many elements in a row as are rotated, and checks no
-    other dimension. So factors can have the layout of the result.
+    requires of factors only rows of at least half the rotated elements, so factors can have the
+    layout of the result.
     """
     back = "" if op == "ROPE" else "_back"
     for dtype in ("f32", "f16"):
@@ -254,7 +254,7 @@ VISION: Final = 24
 QUANTISED: Final = ("q4_0", "q8_0", "q4_K", "q6_K")
 """Quantised types for ADD and ADD1, the ops of the in-place list with quantised results.
 
-They have blocks of 32 and of 256 elements, and few and many bits.
+The types cover blocks of 32 and of 256 elements, with few and with many bits.
 """
 
 BLOCKS: Final = ((256,), (512, 5), (256, 3, 2, 2))

@@ -8,7 +8,7 @@ Contract
   first. An argument is an integer, a real number, `true`, `false`, `null` for an omitted tensor, or
   the name of a type. The argument `nb1(0)` is the stride of dimension 1 of operand 0 in bytes.
 * `forms(library)` yields cases of all ops. For the ops in
-  `allocsim.systems.ggml.k_audit.library_cases` these are the first, the middle and the last case of
+  `allocsim.systems.ggml.k_audit.library_cases` it yields the first, the middle and the last case of
   each variant and types. Then come the rows of `FORMS` whose builder the library exports. A row
   does not name its op: the op is the one that the library builds.
 * `without_form(library)` returns the ops of a library that no case makes, each with the reason.

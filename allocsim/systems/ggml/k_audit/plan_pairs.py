@@ -7,11 +7,11 @@ Contract
   source's layout (type, ne, nb). Ops share one measurement if they agree in op, parameters, source
   slot, and in type, layout and identity of every source, including omitted optional sources. Nodes
   that ggml does not execute (`skipped`) and nodes that call a function of the program are left out.
-  A mutation (`MUTATIONS`) writes into a view of its source by definition. That is no alias contract
-  of a kernel, so detector S judges it.
+  A mutation (`MUTATIONS`) writes into a view of its source by definition. Such a write is no alias
+  contract of a kernel, so detector S judges it.
 * `measure_pairs(library, ...)` runs each pair with the result apart and exactly over the source, on
   equal elements, with each number of threads. With several threads each pair runs `repeats` times,
-  because a race shows by chance. It runs `RACE_REPEATS` times if a row of the result depends on
+  because a race shows by chance. A pair runs `RACE_REPEATS` times if a row of the result depends on
   another row of the source, because then threads can conflict. A pair is unsafe if one run differs
   from the run apart in one bit. `threads` is the lowest number of threads that showed a difference.
   "Safe" means that these runs showed no difference.
@@ -133,7 +133,7 @@ def shared_pairs(rows: Rows, at: Mapping[int, int]) -> list[SharedPair]:
 
 
 def executed(rows: Rows) -> Iterator[int]:
-    """Yield the numbers of the nodes that run a kernel of the library, counted after the leafs."""
+    """Yield the nodes that run a kernel of the library, numbered after the leafs."""
     leafs, left_out = len(rows["leafs"]), skipped(rows)
     idle = (*UNEXECUTED, SPLIT_COPY, *CALLS_BACK)
     yield from (
@@ -148,8 +148,8 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def single_op(
     row: Mapping[str, Any], sources: Sequence[Mapping[str, Any] | None], places: Sequence[int | None]
 ) -> Rows:
-    """Return a graph of one op whose sources are leafs. It has no original names, so that equal
-    measurements have equal rows.
+    """Return a graph of one op whose sources are leafs. The original names are dropped, so that
+    equal measurements have equal rows.
     """
     leafs: list[dict[str, Any]] = []
     numbers: dict[int, str] = {}

@@ -128,7 +128,7 @@ def build(ws: LibraryWorkspace, rows: Forward, *, kind: str = "train") -> Librar
     made: list[int] = []
     for row in rows:
         if row.dtype not in ("f32", "i32"):
-            raise EngineError(f"{row.name!r} is {row.dtype}; real ggml trains f32 only")
+            raise EngineError(f"{row.name!r} is {row.dtype}; ggml training supports f32 and i32")
         if row.kind is not None:
             made.append(0)
         elif row.role == Role.INPUT:
@@ -148,7 +148,7 @@ def build(ws: LibraryWorkspace, rows: Forward, *, kind: str = "train") -> Librar
 def _op(ctx: Context, row: ForwardTensor, sources: list[int]) -> int:
     lower = LOWERINGS.get(row.kind or "")
     if lower is None:
-        raise EngineError(f"{row.name!r}: {row.kind!r} has no forward op in ggml that this bridge lowers to")
+        raise EngineError(f"{row.name!r}: the op kind {row.kind!r} cannot be lowered to ggml")
     tensor = lower(ctx, row, sources)
     ctx.workspace.library.ggml_set_name(tensor, row.name.encode())
     return tensor

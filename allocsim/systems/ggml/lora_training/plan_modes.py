@@ -1,13 +1,13 @@
 """Train the transformer on real ggml under several plans of the same graph.
 
-This reproduces ggml issue 1501 step by step.
+The module reproduces ggml issue 1501 step by step.
 
-Contract: `train(library, shape, mode, ...)` is a task for a child process. It builds the graph
-anew, plans it in one of `MODES`, and runs SGD steps inside ggml. Before every compute it writes the
-inputs and resets the gradients. The modes differ only in the plan; arrays, ops and order are the
-same. `gradients` computes the gradient of every adapter once, in a graph without optimizer steps.
-No op of that graph reads a gradient, so the planner reuses no gradient's bytes before the host
-reads them.
+Contract: `train(library, shape, mode, ...)` is a task for a child process. The task builds the
+graph, plans it in one of `MODES`, and runs SGD steps inside ggml. Before every compute it writes
+the inputs and resets the gradients. The modes differ only in the plan; arrays, ops and order are
+the same. `gradients` computes the gradient of every adapter once, in a graph without optimizer
+steps. No op of that graph reads a gradient, so the planner reuses no gradient's bytes before the
+host reads them.
 
 What this module does not see: which mode is right. Compare a mode with `apart`, where no byte is
 reused.

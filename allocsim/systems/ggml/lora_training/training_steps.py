@@ -3,10 +3,10 @@ differ from the reference.
 
 Contract
 --------
-* `train_steps` trains in one mode of `allocsim.systems.ggml.lora_training.plan_modes.MODES`. It
-  returns the rows of the planned graph, and for every step the loss and every parameter's gradient.
-  Gradients are read after the step. If a later node overwrites a gradient's bytes, EngineError is
-  raised.
+* `train_steps` trains in one mode of `allocsim.systems.ggml.lora_training.plan_modes.MODES`. The
+  result has the rows of the planned graph, and for every step the loss and each parameter's
+  gradient. Gradients are read after the step. If a later node overwrites a gradient's bytes,
+  EngineError is raised.
 * `origins` runs one mode in lockstep with the reference, in which each tensor has memory of its own
   (`allocsim.systems.ggml.d_lockstep`).
 * `pinned_donors` returns the sources to flag as OUTPUT so that no result of a given op is placed

@@ -11,7 +11,7 @@ the other plans together. If a graph crashes its fork, the remaining graphs run 
 
 `cause` names a fault by the verdict from S, K and D on the planned graph
 (`allocsim.systems.ggml.capture_evidence`): the class, the party, and for a kernel its op and source
-slot. Findings of one cause are joined. Naming a cause takes as long as some 30 graphs, so each
+slot. Findings of one cause are joined. Naming a cause takes as long as running 30 graphs, so each
 cause is named once. Findings that a named cause explains (`random_graphs.explained_graphs`) are not
 examined again. `minimise` shrinks a finding's recipe while kind and cause stay the same. `replayed`
 runs the recipe again before the finding is reported. `keep` writes recipe, rows and words to a
@@ -92,7 +92,7 @@ BATCH: Final = 256
 """The number of graphs that run in one fork."""
 
 FIRST_BATCH: Final = 16
-"""The size of the first batch while no cause is known: a new cause is tried on all later graphs."""
+"""Size of the first batch if no cause is known: a new cause is tried on the rest of its batch."""
 
 SPLIT_QUESTIONS: Final = 150
 """The most smaller recipes that are tried for a finding on two backends."""
@@ -350,7 +350,7 @@ def _name(cause: Cause, planned: Document) -> str:
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
-    """Return the finding with the smallest recipe that still has a finding of its kind and cause.
+    """Return the finding with a recipe shrunk as far as its kind and cause stay the same.
 
     If a kernel is the cause, each candidate's plan must still use the in-place pair, and detector K
     must still find the pair unsafe. The outputs must differ too, unless the pair only races: a race

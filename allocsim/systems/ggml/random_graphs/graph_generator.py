@@ -5,15 +5,15 @@ The fuzzer and the fidelity laws use the generator.
 Contract: `generate(seed)` returns a recipe; the same seed gives the same recipe in every process.
 Graphs have views and views of views, in-place chains, accumulators, copies into views, in-place
 results, several readers, odd sizes, broadcast operands, unread results, static and parameter leafs,
-gathers by index, backward kernels, and outputs on roots and on views. They also have cases of the
-kernel audit and forms of all ops (`allocsim.systems.ggml.k_audit`), as far as these are small and
-every supported version can build them. These cover every op of the in-place list with its optional
-sources; f32, f16, bf16 and quantised types; up to four dimensions; RMS_NORM times weights as one
-kernel; and products, rows and copies of weights of other types than f32. One in three graphs runs
-on two threads. Each seed has a turn (`turns`): its graph has one op, or one pair of op and source
-that a planner may use in place. So as many consecutive seeds as there are turns cover all of them.
-`none_views` adds op-NONE views (`ggml_view_tensor`) of intermediates, whose views ggml is known to
-miscount. `sound=False` adds uploads that no plan protects.
+gathers by index, backward kernels, and outputs on roots and on views. Graphs also have cases of the
+kernel audit and forms of all ops (`allocsim.systems.ggml.k_audit`) that are small and that every
+supported version can build. The cases cover every op of the in-place list with its optional
+sources, f32, f16, bf16 and quantised types, and up to four dimensions. They also cover RMS_NORM
+times weights as one kernel, and products, rows and copies of weights of other types than f32. One
+in three graphs runs on two threads. Each seed has a turn (`turns`): its graph has one op, or one
+pair of op and source that a planner may use in place. Consecutive seeds cover all turns if there
+are as many seeds as turns. `none_views` adds op-NONE views (`ggml_view_tensor`) of intermediates;
+ggml is known to count such views wrongly. `sound=False` adds uploads that no plan protects.
 
 A tensor made from other tensors outside of a case is f32 with at most two dimensions. What this
 module does not see: plans and numbers.
@@ -156,7 +156,7 @@ class Generator:
         dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
         seen_late = [
             made.sources[0] for made in self.steps if made.make == "view_tensor"
-        ]  # only an expansion of their own makes ggml visit them first
+        ]  # ggml visits such a source before its view only if the source is expanded itself
         expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
         recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
         inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]
@@ -418,7 +418,7 @@ source mostly races."""
 @cache
 def turns() -> tuple[tuple[str, int | None], ...]:
     """Return the turns of consecutive seeds: each in-place pair (op, source slot), and each op with
-    None. Any as many consecutive seeds as there are turns cover all turns.
+    None. Consecutive seeds cover all turns if there are as many seeds as turns.
     """
     pairs = [
         (op, slot) for op, slot in sorted(pair_cases()) for _ in range(PAIR_WEIGHTS[min(slot, len(PAIR_WEIGHTS) - 1)])
@@ -444,8 +444,8 @@ def _case(g: Generator) -> None:
 
 
 def _turn(g: Generator) -> None:
-    """Add the case of this seed's turn. If the turn is a pair, an op makes that source and no other
-    op reads it, and the other operands have memory of their own. So the planner chooses the source.
+    """Add the case of this seed's turn. If the turn is a pair, an op makes the source, no other op
+    reads it, and the other operands have memory of their own. So the planner chooses the source.
     """
     op, slot = turns()[g.seed % len(turns())]
     if slot is None:
@@ -513,7 +513,7 @@ def _operand(g: Generator, operand: Operand) -> Made:
 
 
 def _hidden(g: Generator, made: Made, plain: bool) -> Made:  # noqa: FBT001 - a fact of the tensor
-    """Return the tensor; unless it is `plain` (f32, two dimensions), keep general ops from it."""
+    """Return the tensor; general ops may not read it unless it is `plain` (f32, two dimensions)."""
     if not plain:
         g.made[made.index] = replace(made, numbers=False)
     return made

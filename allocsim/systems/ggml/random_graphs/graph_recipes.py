@@ -12,9 +12,9 @@ elements are drawn from the recipe's seed and their step. The graph runs on `thr
     built = build(workspace, recipe)
     ran(workspace, built, place(workspace, built))
 
-What this module does not see: whether the calls are legal. ggml asserts that they are, so build in
-a child process. Elements are normally distributed, unless a leaf has a `fill` or the type i32 (row
-numbers below `rows`).
+What this module does not see: whether the calls are legal. An illegal call makes ggml abort, so
+build in a child process. Elements are normally distributed, unless a leaf has a `fill` or the type
+i32 (row numbers below `rows`).
 """
 
 import ctypes
@@ -58,7 +58,7 @@ SECTIONS: Final = 4
 """`GGML_MROPE_SECTIONS`: the length of the only kind of integer array that builders take."""
 
 MODES: Final = ("default", "pinned", "apart")
-"""Modes: planned as built; every node flagged OUTPUT; every tensor in memory of its own."""
+"""A graph is planned as built, or with every node flagged OUTPUT, or not planned: `apart`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 Contract: `joined(graphs)` returns the rows of one graph that has the tensors of all graphs: first
 the leafs of all graphs, then the nodes of one graph after another. Each graph has its own range of
-each compute buffer, so no two graphs share a byte. The graph's number makes names unique. The
-planner's rules use only the readers and addresses of a tensor, and the judge uses only bytes. So
+each compute buffer, so no two graphs share a byte. A tensor's name begins with its graph's number.
+The planner's rules use only the readers and addresses of a tensor; the judge uses only bytes. So
 the joined graph is clean if and only if each graph is clean, and it has the violations of all
 graphs (`test_joined_graphs.py` compares them on sound and planted plans).
 

@@ -1,11 +1,11 @@
 """Make a failing recipe small: drop steps, expansions, outputs and flags as long as it still fails.
 
 Contract: `shrink(recipe, fails)` returns a recipe for which `fails` is True and that no single move
-makes smaller. The moves remove a step with all steps that depend on it, an expansion, an output or
-a flag; replace a step by one of its sources, or by a leaf if `shapes` knows its type and
-dimensions; or replace a length of leafs by a smaller length. `fails` is called with recipes whose
-indices are valid, but which ggml may refuse to build; it must return False for these. The search is
-greedy, last step first, with O(steps^2) calls of `fails` at worst.
+makes smaller. A move removes an expansion, an output, a flag, or a step with all steps that depend
+on it. A move can also replace a step by one of its sources, by a leaf (if `shapes` knows the step's
+type and dimensions), or replace a length of leafs by a smaller length. All indices of tried recipes
+are valid; `fails` must return False for a recipe that ggml refuses to build. The search is greedy,
+last step first, with O(steps^2) calls of `fails` at worst.
 
 What this module does not see: why a recipe fails.
 """
@@ -69,7 +69,7 @@ def _one_top(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
 
 
 def _read_by(recipe: GraphRecipe, step: int) -> list[int]:
-    """Return the sources of a step; if it modifies another step's op, also the sources of that."""
+    """Return the sources of a step; a step that modifies another step's op has its sources too."""
     made = recipe.steps[step]
     return [*made.sources, *(recipe.steps[made.sources[0]].sources if made.make in MODIFIERS else ())]
 

@@ -2,10 +2,10 @@
 captured.
 
 Contract: `place_split(ws, built, seed)` assigns each tensor of a built recipe to one of two
-backends, at random by the seed, and each view to the backend of its root. It plans the graph with a
-scheduler. How often neighbours are on one backend varies with the seed. Leafs in memory of their
+backends, at random by the seed, and each view to the backend of its root. Then a scheduler plans
+the graph. How often neighbours are on one backend varies with the seed. Leafs in memory of their
 own keep their backend. `run_split` is a task that plans, captures and runs a recipe on two
-backends. It returns the outputs that differ from a run without memory reuse. `split_run` does the
+backends, and returns the outputs that differ from a run without memory reuse. `split_run` does the
 same for a graph that is built and not planned.
 
 What this module does not see: whether the plan is right (`allocsim.judge`).
