@@ -220,7 +220,7 @@ class FollowedHost:
         self.forms: dict[tuple[int, frozenset[RecordedBuffer]], _GraphForm] = {}
         """Graph and dead buffers -> the facts that all such runs share."""
         self.taken_by: dict[int, _GraphForm] = {}
-        """Index in `done` -> the form of the run."""
+        """Index of a run in `done` -> the facts that the run's graph gives (`_GraphForm`)."""
         self.laid: dict[RecordedTensor, Touch] = {}
         """Root -> its last upload into compute memory."""
 

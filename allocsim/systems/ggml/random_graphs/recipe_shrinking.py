@@ -2,10 +2,10 @@
 
 Contract: `shrink(recipe, fails)` returns a recipe for which `fails` is True and that no single move
 makes smaller. A move removes an expansion, an output, a flag, or a step with all steps that depend
-on it. A move can also replace a step by one of its sources, by a leaf (if `shapes` knows the step's
-type and dimensions), or replace a length of leafs by a smaller length. All indices of tried recipes
-are valid; `fails` must return False for a recipe that ggml refuses to build. The search is greedy,
-last step first, with O(steps^2) calls of `fails` at worst.
+on it. A move can also replace a step by one of its sources, or by a leaf if `shapes` knows the
+step's type and dimensions. A move can replace a length of leafs by a smaller length, too. All
+indices of tried recipes are valid; `fails` must return False for a recipe that ggml refuses to
+build. The search is greedy, last step first, with O(steps^2) calls of `fails` at worst.
 
 What this module does not see: why a recipe fails.
 """

@@ -173,7 +173,7 @@ def test_backend_of_an_unknown_layout_is_said(built: Path, tmp_path: Path) -> No
         return [{**one, "seen": False} if one["e"] == "backend" else one for one in seen]
 
     (document,) = _edited(tmp_path / "log.jsonl", hidden)
-    assert "does not lie where it is known to" in remarks_on(document)["assumed"][-1]
+    assert "the backend has an unknown layout" in remarks_on(document)["assumed"][-1]
 
 
 def test_backend_that_is_of_no_scheduler_has_a_name(built: Path, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_program_that_stands_before_its_backends_itself_goes_on(built: Path, tmp
     program = [str(built / "scheduled_programs"), "hooked_by_the_program_too", "right"]
     (document,) = recorded(tmp_path, program)
     assert named(judged([document])) == set()
-    assert "the program puts functions of its own before it" in remarks_on(document)["assumed"][-1]
+    assert "the program replaced its functions" in remarks_on(document)["assumed"][-1]
     assert read_log(tmp_path / "log.jsonl").runs[-1].number == 6
 
 
