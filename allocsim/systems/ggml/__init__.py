@@ -1,5 +1,5 @@
-"""ggml: a reader of dumped graphs (`dump_document`), and a bridge to a real libggml that loads it,
-runs its graphs, captures its plans and audits its kernels.
+"""Support for ggml: a reader of dumped graphs (`dump_document`), and a bridge to a real libggml.
+The bridge loads the library, runs its graphs, captures its plans and audits its kernels.
 
 | module | what it holds |
 |---|---|
@@ -7,13 +7,14 @@ runs its graphs, captures its plans and audits its kernels.
 | `dumper` | the C source that writes such a dump |
 | `access` | a library, its structs, and a child process that maps it |
 | `capture`, `capture_evidence` | graphs of a running program as documents, and the evidence of K, D and P on them |
-| `k_audit`, `d_lockstep` | its kernels run in place and apart, and two runs of a graph compared node by node |
-| `lora_training`, `faults` | programs of ggml: a training step, known faults |
-| `online_targets` | its allocators, asked block by block: `allocsim fuzz --online` |
+| `k_audit`, `d_lockstep` | ggml's kernels run in place and out of place, and two runs of a graph compared node by node |
+| `lora_training`, `faults` | programs that use ggml: a training step, and programs with known faults |
+| `online_targets` | ggml's allocators, called block by block: `allocsim fuzz --online` |
 | `random_graphs` | random graphs, planned, run and judged: `allocsim fuzz ggml` |
 
-Contract: ggml is called through ctypes alone; nothing is compiled. A child process probes a library
-before any result of it is used (`probe`), calls that may abort run in a child (`child`), and a
-struct field is read only where no public function gives it. Offsets are bytes from the base of the
-backend buffer; steps are positions in ggml's node list.
+Contract: ggml is called only through ctypes, and nothing is compiled. A child process probes a
+library before any result of the library is used (`access.probe`). Calls that may abort run in a
+child process (`access.child`). A struct field is read directly only if no public function returns
+it. An offset is a number of bytes from the base of the backend buffer, and a step is a position in
+ggml's node list.
 """

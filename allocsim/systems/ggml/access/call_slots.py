@@ -1,20 +1,22 @@
-"""The slots in which a mapped library keeps the addresses of the functions that it calls by name,
-and a way to redirect them for a while.
+"""Find and redirect call slots: the words in which a mapped library keeps the addresses of the
+functions that it calls by name.
 
     with redirected(paths, {"ggml_graph_compute": address}): ...
 
 Contract
 --------
-* A shared library calls functions that it or another library exports through slots that the loader
-  has filled (ELF: relocations JUMP_SLOT and GLOB_DAT; System V ABI, AMD64 supplement, 4.4).
-  `slots_of(path, names)` finds them in the mapped library by its dynamic section.
-* Inside `redirected`, each slot of these names holds the given address; afterwards it holds its old
-  one again. Two blocks must be nested: otherwise the block that ends last restores an address of
-  the other block. A page that is not writable is made writable for that moment.
-* Calls that use no slot are not redirected: those in static code, in a library linked with
-  -Bsymbolic, and through ctypes, which asks the loader itself.
+* A shared library calls an exported function, its own or another library's, through a slot that the
+  loader has filled (ELF: relocations JUMP_SLOT and GLOB_DAT; System V ABI, AMD64 supplement, 4.4).
+  `slots_of(path, names)` finds these slots through the dynamic section of the mapped library.
+* Inside a `redirected` block, each slot of the given names holds the given address. After the
+  block, the slot holds its old address again. Two blocks must be nested: otherwise the block that
+  ends last restores an address of the other block. A slot in a read-only page is written after the
+  page is made writable; then the page gets its old rights back.
+* A call that uses no slot is not redirected. Examples are calls in static code, calls in a library
+  linked with -Bsymbolic, and calls through ctypes, which looks up the address in the loader.
 
-O(relocations). Linux x86-64 only. What this module does not see: the effect of a function.
+The cost is O(relocations). The module works on Linux x86-64 only. It does not examine what the
+functions do.
 """
 
 import ctypes
@@ -33,25 +35,24 @@ PROGRAM_HEADER: Final = np.dtype(
     [("type", "<u4"), ("flags", "<u4"), ("offset", "<u8"), ("vaddr", "<u8"), ("paddr", "<u8"), ("filesz", "<u8"), ("memsz", "<u8"), ("align", "<u8")]
 )  # fmt: skip
 ENTRY: Final = np.dtype([("tag", "<i8"), ("value", "<u8")])
-"""Of the dynamic section."""
+"""One entry of the dynamic section."""
 
 RELOCATION: Final = np.dtype([("at", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 SYMBOL_NBYTES: Final = 24
 
 DYNAMIC_SEGMENT, LOAD_SEGMENT = 2, 1
 STRINGS, SYMBOLS, CALLS, CALLS_NBYTES, OTHERS, OTHERS_NBYTES = 5, 6, 23, 2, 7, 8
-"""Tags: names, symbols, and the two tables of relocations with their sizes."""
+"""Tags of the dynamic section: names, symbols, and the two relocation tables with their sizes."""
 
 FUNCTION_SLOTS: Final = (7, 6)
-"""R_X86_64_JUMP_SLOT and R_X86_64_GLOB_DAT."""
+"""Relocation kinds of a call slot: R_X86_64_JUMP_SLOT and R_X86_64_GLOB_DAT."""
 
 READ_WRITE: Final = 3
 
 
 def slots_of(path: Path, names: Iterable[str]) -> dict[str, list[int]]:
-    """Return for each name the addresses of the slots through which the library at `path` calls it.
-
-    Raises EngineError where this process has not mapped it.
+    """Return, for each function name, the addresses of the slots through which the library at
+    `path` calls that function. Raises EngineError if this process has not mapped the library.
     """
     base = _base_of(path)
     wanted = {name.encode(): name for name in names}
@@ -81,9 +82,9 @@ def slots_of(path: Path, names: Iterable[str]) -> dict[str, list[int]]:
 
 @contextmanager
 def redirected(paths: Sequence[Path], to: Mapping[str, int]) -> Iterator[int]:
-    """Let these libraries call the given addresses instead, by name, while the block runs.
-
-    Gives the number of slots that were changed. Raises EngineError as `slots_of` does.
+    """Redirect the calls of these libraries while the block runs: a call of the function `name`
+    goes to the address `to[name]`. Yields the number of slots that were changed. Raises EngineError
+    if a library is not mapped, or if the rights of a slot's page cannot be changed.
     """
     slots = [(slot, to[name]) for path in paths for name, found in slots_of(path, to).items() for slot in found]
     before = [ctypes.c_uint64.from_address(slot).value for slot, _ in slots]
@@ -133,4 +134,4 @@ def _rights(address: int) -> int:
 def _protect(page: int, rights: int) -> None:
     done = ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), rights)
     if done:
-        raise EngineError(f"the page at {page:#x} cannot be made writable (errno {ctypes.get_errno()})")
+        raise EngineError(f"the rights of the page at {page:#x} cannot be changed (errno {ctypes.get_errno()})")

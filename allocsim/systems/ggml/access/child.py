@@ -1,25 +1,28 @@
-"""Calls into ggml that may abort, each in a process of its own.
+"""Run calls into ggml that may abort, each call in a separate process.
 
-The processes are forked from a server that has mapped the library.
+Each process is forked from a server process that has mapped the library.
 
 Contract
 --------
-* A failed GGML_ASSERT aborts the whole process. `Child(which)` starts one server
-  (`python -m allocsim.systems.ggml.access.child`) that maps the library and never computes; every
-  `child.call(task, *arguments)` forks it, runs `task(library, *arguments)` there and returns the
-  result.
-* `task` is a module-level function; it, its arguments and its result travel pickled between these
-  two processes of one program.
-* A task that raises AllocsimError raises it here; any other exception becomes an EngineError that
-  names it. A task that dies raises `ChildDiedError`, whose message holds the signal and the last
-  line the process wrote; one that outlives `timeout` is ended and says so.
-* Where the system has no `libgomp.so.1`, the copy inside another package is used, found through the
-  search path of the child alone.
-* The server is forked before any compute, so that no thread of OpenMP is lost in a fork. It ends
-  when its `Child` is closed or gone.
+* A failed GGML_ASSERT aborts the whole process. `Child(which)` starts one server process (`python
+  -m allocsim.systems.ggml.access.child`) that maps the library and never computes. Each
+  `child.call(task, *arguments)` forks the server, runs `task(library, *arguments)` in the fork and
+  returns the result.
+* `task` is a module-level function. The task, its arguments and its result are pickled to pass
+  between the caller and the server.
+* If a task raises an AllocsimError, `call` raises the same error in the caller. Any other exception
+  becomes an EngineError that names the exception. If the process of a task dies, `call` raises
+  `ChildDiedError`; its message holds the signal or exit code and the last line that the process
+  wrote. A task that runs longer than `timeout` is killed, and the `ChildDiedError` names the time
+  limit.
+* If the system has no `libgomp.so.1`, the server uses the copy inside another Python package. Only
+  the library search path of the server is changed.
+* The server itself computes nothing and starts no OpenMP thread, so a fork of it loses no thread.
+  The server ends when its `Child` is closed or garbage-collected, or when the caller's process
+  ends.
 
-What this module does not see: what a task does. Cost: about 0.3 s to start a server, 5 ms for a
-call.
+This module does not examine what a task does. Starting a server costs about 0.3 s, and a call about
+5 ms.
 """
 
 import contextlib
@@ -46,7 +49,7 @@ from allocsim.files.signals import signal_name
 from allocsim.systems.ggml.access.library import Library, find, load
 
 TIMEOUT: Final = 300.0
-"""Seconds a task may take by default."""
+"""The default time limit of a task, in seconds."""
 
 ENVIRONMENT: Final = {
     "GGML_NO_BACKTRACE": "1",  # else a failed assert starts a debugger on itself
@@ -56,19 +59,19 @@ ENVIRONMENT: Final = {
 }
 
 OPENMP: Final = "libgomp.so.1"
-"""What xllamacpp needs from the system."""
+"""The OpenMP library that xllamacpp needs from the system."""
 
 OPENMP_ELSEWHERE: Final = ("pywhispercpp.libs/libgomp*.so*", "torch/lib/libgomp*.so*", "scikit_learn.libs/libgomp*.so*")
-"""Where other packages keep a copy of it."""
+"""Patterns of paths, below a folder of `sys.path`, of the copies in other packages."""
 
 QUIET_LINES: Final = ("dot -Tpng",)
-"""What ggml prints without being asked; never the reason of a death."""
+"""Starts of lines that ggml always prints; such a line never explains why a process died."""
 
 
 class ChildDiedError(EngineError):
-    """A task ended its process: a failed GGML_ASSERT, a signal, or the time limit.
-
-    `signal` is 0 where it was none.
+    """The process of a task died: a GGML_ASSERT failed, a signal arrived, or the time limit passed.
+    `signal` is the number of the signal that ended the process. It is 0 if the process exited by
+    itself or was killed at the time limit. `said` is the last line that the process wrote, or "".
     """
 
     def __init__(self, message: str, signal_number: int = 0, said: str = "") -> None:
@@ -92,8 +95,8 @@ class Child:
             raise
 
     def _loaded(self) -> None:
-        """Wait until the library is mapped; where it lacks OpenMP, start once more with another
-        package's.
+        """Wait until the server has mapped the library. If OpenMP is missing, start the server
+        again with the copy of OpenMP inside another package.
         """
         try:
             self._receive("load")
@@ -124,10 +127,10 @@ class Child:
     def call(self, task: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT, **keywords: Any) -> Any:
         """Run `task(library, *arguments, **keywords)` in a fresh fork and return its result.
 
-        See the module for what it raises.
+        The docstring of the module lists the errors that are raised.
         """
         request = task.__module__, task.__qualname__, arguments, keywords, timeout
-        with contextlib.suppress(BrokenPipeError):  # a server that is gone has said how, or its end is heard below
+        with contextlib.suppress(BrokenPipeError):  # the server has ended: `_receive` raises the reason
             send(self._stdin, request)
         return self._receive(task.__qualname__)
 
@@ -174,9 +177,9 @@ class Child:
 
 
 def link_openmp(folder: Path) -> bool:
-    """Link `OPENMP` in a folder to the copy that another package brings along.
+    """Create a link named `OPENMP` in a folder that points to the copy inside another package.
 
-    False where none does.
+    Returns False if no package has a copy.
     """
     for entry in sys.path:
         for pattern in OPENMP_ELSEWHERE:
@@ -187,9 +190,9 @@ def link_openmp(folder: Path) -> bool:
 
 
 def _told(error: AllocsimError) -> tuple[type[AllocsimError], tuple[Any, ...], dict[str, Any]]:
-    """Return an error as what it is made of.
-
-    Constructors with arguments of their own do not survive pickling.
+    """Return the class, the arguments and the attributes of an error, so that it can be pickled. An
+    error is not pickled itself, because unpickling fails if its constructor takes other arguments
+    than `error.args`.
     """
     return type(error), error.args, vars(error)
 
@@ -212,13 +215,13 @@ def _last_line(errors: IO[bytes]) -> str:
     asserted = [line for line in telling if "GGML_ASSERT" in line or "fatal error" in line]
     return re.sub(
         r"\S*/ggml/src/", "", (asserted or telling or ["it said nothing"])[-1]
-    )  # where it was built says nothing
+    )  # the folder in which ggml was built tells a reader nothing
 
 
 def _serve(path: str, which: str) -> None:
-    """Read requests from standard input until it ends.
+    """Map the library, then read requests from standard input until it ends.
 
-    Write one reply for each to standard output.
+    Write one reply for the mapping and one reply for each request to standard output.
     """
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb")
@@ -227,7 +230,7 @@ def _serve(path: str, which: str) -> None:
         library = load(find(path))
         library.name = which
         library.warm()  # else every fork does this again
-        gc.freeze()  # else a collection in a fork copies every page that it looks at
+        gc.freeze()  # else a garbage collection in a fork copies every page that it reads
         reply: tuple[str, Any] = ("ok", library.version)
     except AllocsimError as error:
         reply = ("raised", _told(error))
@@ -242,9 +245,8 @@ def _serve(path: str, which: str) -> None:
 
 
 def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], timeout: float) -> bytes:
-    """Run one task in a fork.
-
-    Return the reply to send, as the fork wrote it where it ended well.
+    """Run one task in a fork and return the pickled reply. If the fork ended well, the reply is the
+    one that the fork wrote. Otherwise the reply says that the fork died or exceeded the time limit.
     """
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as errors:
@@ -281,9 +283,9 @@ def _drain(pipe: Any, timeout: float) -> tuple[bytes, bool]:
 
 
 def _run(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], write_end: int) -> None:
-    """Run in the fork: do the task, write the reply, end without Python's clean-up.
+    """Run the task in the fork, write the reply, and end the process without Python's clean-up.
 
-    The memory of C goes with the process.
+    Memory that C code allocated is freed when the process ends.
     """
     status = 1
     try:
@@ -291,7 +293,7 @@ def _run(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...],
             reply: tuple[str, Any] = ("ok", task(library, *arguments))
         except AllocsimError as error:
             reply = ("raised", _told(error))
-        except Exception as error:  # noqa: BLE001 - told to the parent, which raises it
+        except Exception as error:  # noqa: BLE001 - sent to the parent, which raises it
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__} in the child ({os.path.basename(where.filename)}:{where.lineno}): {error}"  # noqa: PTH119
             reply = ("raised", _told(EngineError(text)))

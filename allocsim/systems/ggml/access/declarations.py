@@ -1,12 +1,13 @@
 """The C functions of ggml that the bridge may call, with every argument typed.
 
-Contract: one line for each function, `result name(arguments)`; `SIGNATURES` is that text as ctypes
-types. No other function is ever called. Pointers are plain addresses (`int`, None for NULL), so
-no Python object keeps C memory alive by accident. Functions after the line `optional:` may be
-missing in a library; a library that lacks any other function is refused.
+Contract: the text `DECLARATIONS` has one line for each function, `result name(arguments)`.
+`SIGNATURES` has the same table as ctypes types. The bridge calls no ggml function that is missing
+in this table. Pointers are plain addresses (`int`, None for NULL), so no Python object keeps C
+memory alive by accident. Functions after the line `optional:` may be missing in a library. A
+library that lacks any other function is refused.
 
-What this module does not see: it loads no library.  Source: ggml.h, ggml-alloc.h, ggml-backend.h,
-ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0, whose declarations of these functions agree.
+This module loads no library. The declarations come from ggml.h, ggml-alloc.h, ggml-backend.h,
+ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0; these versions declare the functions alike.
 """
 
 import ctypes
@@ -15,15 +16,14 @@ from typing import Any, Final
 
 
 class InitParams(ctypes.Structure):
-    """`ggml_init_params`, passed by value."""
+    """The struct `ggml_init_params`, which `ggml_init` takes by value."""
 
     _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
 
 class OptParams(ctypes.Structure):
-    """`ggml_opt_params`, a struct that `ggml_opt_default_params` returns and `ggml_opt_init` takes.
-
-    Both do so by value.
+    """The struct `ggml_opt_params`, which `ggml_opt_default_params` returns by value and
+    `ggml_opt_init` takes by value.
     """
 
     _fields_ = (
@@ -41,8 +41,8 @@ class OptParams(ctypes.Structure):
 
 
 class GraphPlan(ctypes.Structure):
-    """`ggml_cplan`, a struct that `ggml_graph_plan` returns and `ggml_graph_compute` takes by
-    address; `room` is what later versions add to it.
+    """The struct `ggml_cplan`, which `ggml_graph_plan` returns and `ggml_graph_compute` takes by
+    address. The field `room` leaves space for fields that later versions append.
     """
 
     _fields_ = (
@@ -57,8 +57,8 @@ class GraphPlan(ctypes.Structure):
 
 
 class TensorAllocator(ctypes.Structure):
-    """`ggml_tallocr`, a struct that `ggml_tallocr_new` returns and `ggml_tallocr_alloc` takes by
-    address: what comes next lies at `offset` in the buffer.
+    """The struct `ggml_tallocr`, which `ggml_tallocr_new` returns and `ggml_tallocr_alloc` takes by
+    address. The next tensor is placed at `offset` in the buffer.
     """
 
     _fields_ = (
@@ -81,7 +81,7 @@ TYPES: Final[dict[str, Any]] = {
     "OptParams": OptParams,
     "GraphPlan": GraphPlan,
     "TensorAllocator": TensorAllocator,
-    # addresses, named differently for the reader only
+    # each of these words is an address; the different names only tell a reader what is stored there
     **dict.fromkeys(
         ("ptr", "ints", "ctx", "tensor", "graph", "galloc", "backend", "buft", "buffer", "sched", "opt"),
         ctypes.c_void_p,
@@ -377,7 +377,7 @@ _LINE: Final = re.compile(r"^(\w+) (\w+)\((.*)\)$", re.MULTILINE)
 
 
 def _rows(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return name -> the words of its result and of its arguments."""
+    """Return, for each declared function, the word of its result and the words of its arguments."""
     return {name: (result, tuple(filter(None, words.split(", ")))) for result, name, words in _LINE.findall(text)}
 
 
@@ -391,14 +391,15 @@ BUILDERS: Final = {
     and "ptr" not in words
     and not re.search("get_(first|next)_tensor", name)
 }
-"""Functions that make a tensor in a context: name without `ggml_` -> the arguments after the
-context, as words of `TYPES`. `ints` are four whole numbers, the lengths of sections.
+"""Functions that make a tensor in a context. The table maps the name without `ggml_` to the
+arguments after the context, as words of `TYPES`. The word `ints` is an array of four integers, the
+lengths of the sections that `rope_multi` takes.
 """
 
 SIGNATURES: Final = {
     name: (TYPES[result], tuple(TYPES[word] for word in words)) for name, (result, words) in _ALL.items()
 }
-"""All functions: name -> (result type, argument types)."""
+"""The ctypes types of all functions: name -> (result type, argument types)."""
 
 OPTIONAL: Final = frozenset(_rows(DECLARATIONS.partition("optional:")[2]))
-"""Functions that a library may lack."""
+"""Names of the functions that a library may lack."""

@@ -1,18 +1,20 @@
-"""Find and load a libggml: one handle with every function typed.
+"""Find and load a libggml as one handle on which every function has ctypes types.
 
 Contract
 --------
-* `find("before" | "after" | PATH)` names a file and loads nothing. *before* is an installed
-  pywhispercpp (ggml 0.13.1, with the kernel bug of issue 1501), *after* an installed xllamacpp
-  (0.26.0). A path may be the library or a folder that holds one.
-* `load` maps the library with RTLD_LOCAL (two ggmls in one process do not see each other) after the
-  libraries it needs that lie beside it (libgomp, libggml-base), and types every function of
-  `declarations`. It calls `ggml_version` and the op name table, nothing else.
-* A library that lacks a function is refused with one line; `allocsim.systems.ggml.access.probe`
-  decides whether its structs are those that the bridge knows.
+* `find("before" | "after" | PATH)` returns the path of a library file and loads nothing. The name
+  `before` means the library of an installed pywhispercpp (ggml 0.13.1, with the kernel bug of issue
+  1501). The name `after` means that of an installed xllamacpp (ggml 0.26.0). PATH is a library file
+  or a folder that contains one.
+* `load` first maps libgomp and libggml-base if they are in the library's folder. Then it maps the
+  library with RTLD_LOCAL, so that two ggmls in one process do not see each other's symbols. A
+  function of `declarations` gets its types when it is first used. `load` calls no function of the
+  library.
+* A library that lacks a required function is refused with a one-line error.
+  `allocsim.systems.ggml.access.probe` checks whether its structs are those that the bridge knows.
 
-What this module does not see: structs, graphs, kernels. Linux x86-64 only. A library stays mapped
-until the process ends.
+This module does not examine structs, graphs or kernels. It works on Linux x86-64 only. A library
+stays mapped until the process ends.
 """
 
 import ctypes
@@ -31,39 +33,39 @@ WHEELS: Final[dict[str, tuple[str, str]]] = {
     "before": ("pywhispercpp", "libggml-cpu-*.so*"),
     "after": ("xllamacpp", "xllamacpp*.so"),
 }
-"""Name of a library -> the wheel that carries it, and the file in that wheel."""
+"""Name of a library -> the wheel that contains it, and the pattern of its file in that wheel."""
 
 IN_FOLDER: Final = ("libggml-cpu*.so*", "libggml.so*", "xllamacpp*.so")
-"""Files of a folder that may be a whole libggml; the first that is there is taken."""
+"""Patterns of files in a folder that may be a whole libggml; the first match is used."""
 
 COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
-"""Libraries a libggml needs; loaded first where they lie in its folder, in this order."""
+"""Libraries that a libggml needs. Those in its folder are loaded before it, in this order."""
 
 LAST_OP: Final = "GLU"
-"""The last row of ggml's op name table since 0.9; reading beyond it is out of bounds."""
+"""The last row of ggml's op name table since ggml 0.9. A read beyond this row is out of bounds."""
 
 LAST_TYPE: Final = 39
-"""The last type (mxfp4) that every version the bridge takes has.
+"""The number of the last type (mxfp4) that all versions supported by the bridge have.
 
-The table of names is not read beyond it.
+The table of type names is not read beyond this number.
 """
 
 MAX_OPS: Final = 160
-"""Rows after which a table without `LAST_OP` is taken for another layout."""
+"""The most rows of the op name table. If `LAST_OP` is not among them, the library is refused."""
 
 
 class Library:
-    """One mapped libggml; `library.ggml_new_graph_custom(...)` calls into it.
+    """One mapped libggml; `library.ggml_new_graph_custom(...)` calls a function of the library.
 
-    Attributes of the names in `declarations` are the typed functions; a missing one raises
-    EngineError when it is asked for.
+    Each name in `declarations` is an attribute that returns the typed function. The attribute
+    raises EngineError if the library does not export that function.
     """
 
     def __init__(self, path: Path, name: str, handle: ctypes.CDLL) -> None:
         self.path = path
-        """The file."""
+        """The path of the library file."""
         self.name = name
-        """`before`, `after` or the path as given."""
+        """The name of the library as the caller gave it: `before`, `after` or a path."""
         self._handle = handle
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -80,8 +82,8 @@ class Library:
         return f"Library({self.name!r}, ggml {self.version})"
 
     def warm(self) -> None:
-        """Look up every function and the tables of ops once, and let ggml fill its own tables of
-        numbers; no thread is started.
+        """Look up every function and the tables of ops and types once, and let ggml fill its
+        internal tables by opening a CPU backend. No thread is started.
         """
         for name in SIGNATURES:
             if self.has(name):
@@ -90,22 +92,22 @@ class Library:
         self.ggml_backend_free(self.ggml_backend_cpu_init())
 
     def has(self, name: str) -> bool:
-        """Return whether the library exports the function."""
+        """Return whether the function is declared in `declarations` and the library exports it."""
         return name in SIGNATURES and hasattr(self._handle, name)
 
     def address(self, name: str) -> int:
-        """Return the address of an exported function, 0 where there is none of that name."""
+        """Return the address of an exported function, or 0 if the library exports no such name."""
         function = getattr(self._handle, name, None)
         return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
     @cached_property
     def version(self) -> str:
-        """What the library calls itself, as `0.26.0`."""
+        """The version that the library reports, for example `0.26.0`."""
         return bytes(self.ggml_version()).decode()
 
     @cached_property
     def ops(self) -> dict[str, int]:
-        """Op name -> number in this library (numbers differ between versions)."""
+        """Op name -> the op's number in this library. The numbers differ between versions."""
         table: dict[str, int] = {}
         for number in range(MAX_OPS):
             name = bytes(self.ggml_op_name(number)).decode(errors="replace")
@@ -123,16 +125,15 @@ class Library:
 
     @cached_property
     def in_place_ops(self) -> frozenset[str]:
-        """Names of the ops whose result the planner may lay over a source, as `ggml_op_can_inplace`
-        says.
+        """Names of the ops for which `ggml_op_can_inplace` returns true: the planner may place the
+        result in the bytes of a source.
         """
         return frozenset(name for name, number in self.ops.items() if self.ggml_op_can_inplace(number))
 
     @cached_property
     def types(self) -> dict[str, int]:
-        """Name of each type this bridge makes tensors of -> number.
-
-        Those numbers are part of the GGUF format and do not change.
+        """Name -> number of each element type that is not quantised; GGUF fixes these numbers.
+        Raises EngineError if a number has another name in this library.
         """
         numbers = {"f32": 0, "f16": 1, "i8": 24, "i16": 25, "i32": 26, "i64": 27, "f64": 28, "bf16": 30}
         for name, number in numbers.items():
@@ -143,9 +144,9 @@ class Library:
 
     @cached_property
     def all_types(self) -> dict[str, int]:
-        """Name of each type -> number, as far as all versions agree.
+        """Name -> number of each type up to `LAST_TYPE` that has a name and a block size.
 
-        Numbers are part of the GGUF format and do not change.
+        The numbers are part of the GGUF format and do not change.
         """
         names = {
             number: bytes(self.ggml_type_name(number) or b"").decode(errors="replace")
@@ -156,7 +157,7 @@ class Library:
     def type_number(self, name: str) -> int:
         """Return the number of a type.
 
-        Raise EngineError where this version has none of that name.
+        Raises EngineError if this version has no type of that name.
         """
         if name not in self.all_types:
             raise EngineError(f"ggml {self.version} has no type {name!r}")
@@ -164,15 +165,14 @@ class Library:
 
 
 def versions(library: Library) -> dict[str, Any]:
-    """Task of a child process: return the version and the in-place list."""
+    """Return the version and the names of the in-place ops; a task of a child process."""
     return {"version": library.version, "in_place": sorted(library.in_place_ops)}
 
 
 def find(which: str) -> Path:
-    """Return the library file called `before` or `after`, or the one at a path (a file or a
-    folder).
-
-    Raises EngineError where the wheel is not installed or the path holds no libggml.
+    """Return the library file for the name `before` or `after`, or for the path of a file or a
+    folder. Raises EngineError if the wheel is not installed or the path has no libggml, and
+    UnknownNameError for another name.
     """
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise EngineError("the ggml bridge runs on Linux x86-64 only")
@@ -206,9 +206,9 @@ def _in_wheel(which: str) -> Path:
 
 
 def load(which: str | Path) -> Library:
-    """Load the library of that name or path and return it typed.
+    """Map the library of that name or path and return its handle.
 
-    Raises EngineError where it is none, or lacks a function.
+    Raises EngineError if the file cannot be loaded or lacks a required function.
     """
     path = which if isinstance(which, Path) else find(which)
     for pattern in COMPANIONS:

@@ -1,4 +1,4 @@
-"""llama.cpp inside a libggml: the few functions with which a model is loaded and decoded.
+"""Load and decode a model with the llama.cpp that some libggml files contain.
 
     with LlamaModel(library, path) as model:
         model.decode([1, 2, 3])
@@ -6,17 +6,18 @@
 
 Contract
 --------
-* A library contains llama.cpp if it exports `FUNCTIONS`: functions of llama.h that take and return
-  plain values. The parameters of models and contexts, and batches, are structs that grow from
-  version to version. The bridge gets them from the library (`llama_model_default_params`) and
-  passes them back unread, so it does not need their layout. Their defaults apply: a context of 512
-  tokens, weights mapped from the file.
-* Tokens are numbers; no text is read. The next token is the likeliest one.
-* The messages of llama.cpp are kept; a failure reports the last error among them.
+* A library contains llama.cpp if it exports the functions of llama.h that `FUNCTIONS` lists.
+* The parameters of models, the parameters of contexts, and batches are structs that grow from
+  version to version. The bridge gets these structs from the library (`llama_model_default_params`)
+  and passes them back unread, so it does not need their layout. The library's defaults apply: a
+  context of 512 tokens, and weights mapped from the file.
+* Tokens are integers; no text is tokenised. `next_token` returns the token with the largest logit.
+* The error messages of llama.cpp are kept. If a call fails, the EngineError ends with the last two
+  of these messages.
 
-Loading runs llama.cpp's own reader on a file that may be hostile: call it in a child process
-(`allocsim.systems.ggml.access.child`). What this module does not see: graphs and plans
-(`allocsim.systems.ggml.capture.computed_graphs`).
+Loading runs llama.cpp's own reader on a file that may be hostile, so load models only in a child
+process (`allocsim.systems.ggml.access.child`). This module does not examine graphs and plans;
+`allocsim.systems.ggml.capture.computed_graphs` captures them.
 """
 
 import ctypes
@@ -32,10 +33,10 @@ from allocsim.systems.ggml.access.library import Library
 
 
 class Opaque(ctypes.Structure):
-    """A struct that is handed on as it was given; larger than any of them.
+    """A struct of llama.cpp that the bridge passes on unread.
 
-    Structs of more than 16 bytes go through memory on x86-64, where what is behind them is not
-    looked at.
+    The 2048 bytes are more than any of these structs needs. On x86-64 a struct of more than 16
+    bytes is passed through memory, and the library does not read the bytes behind the struct.
     """
 
     _fields_ = (("bytes", ctypes.c_uint8 * 2048),)
@@ -61,22 +62,22 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "llama_decode": (_I, (_P, Opaque)),
     "llama_get_logits_ith": (_P, (_P, _I)),
 }
-"""Function -> (result type, argument types), as llama.h has them since 2025."""
+"""Function -> (result type, argument types), as llama.h has declared them since 2025."""
 
 ERROR_LEVEL: Final = 4
-"""`GGML_LOG_LEVEL_ERROR`."""
+"""The value of `GGML_LOG_LEVEL_ERROR`."""
 
 
 class LlamaModel:
-    """A model and one context of it; freed when it is closed. Use as a context manager."""
+    """A llama.cpp model and one context of the model, both freed at the end of the `with` block."""
 
     def __init__(self, library: Library, path: Path, *, threads: int = 1) -> None:
         self._stack = ExitStack()
         self._said: list[str] = []
         self._call = {name: _typed(library, name, *types) for name, types in FUNCTIONS.items()}
         log = _LOG(self._heard)
-        self._stack.callback(lambda: log)  # the library keeps its address
-        self._stack.callback(self._call["llama_log_set"], _LOG(0), None)  # before the line above frees it
+        self._stack.callback(lambda: log)  # keeps `log` alive, since the library has its address
+        self._stack.callback(self._call["llama_log_set"], _LOG(0), None)  # runs before `log` may be freed
         self._call["llama_log_set"](log, None)
         self._call["llama_backend_init"]()
         try:
@@ -89,9 +90,9 @@ class LlamaModel:
             raise
         self._call["llama_set_n_threads"](self._context, threads, threads)
         self.vocabulary = int(self._call["llama_vocab_n_tokens"](self._call["llama_model_get_vocab"](self._model)))
-        """How many tokens there are."""
+        """The number of tokens in the model's vocabulary."""
         self.room = int(self._call["llama_n_ctx"](self._context))
-        """Tokens that the context holds."""
+        """The number of tokens that fit in the context."""
 
     def __enter__(self) -> Self:
         return self
@@ -101,13 +102,12 @@ class LlamaModel:
 
     @property
     def address(self) -> int:
-        """Of the `llama_context`."""
+        """The address of the `llama_context`."""
         return self._context
 
     def decode(self, tokens: Sequence[int]) -> None:
-        """Decode tokens behind those that were decoded before (`llama_decode`).
-
-        Raises EngineError where llama.cpp says no.
+        """Decode these tokens after the tokens already in the context (`llama_decode`). Raises
+        EngineError if `llama_decode` returns another status than 0.
         """
         array = (ctypes.c_int32 * len(tokens))(*tokens)
         batch = self._call["llama_batch_get_one"](ctypes.addressof(array), len(tokens))
@@ -116,7 +116,7 @@ class LlamaModel:
             raise EngineError(f"llama_decode of {len(tokens)} tokens gave {status}{self._words()}")
 
     def next_token(self) -> int:
-        """Return the likeliest token behind the last one decoded."""
+        """Return the likeliest next token; raise EngineError if llama.cpp has no logits."""
         logits = self._call["llama_get_logits_ith"](self._context, -1)
         if not logits:
             raise EngineError(f"llama.cpp has no logits of the last token{self._words()}")

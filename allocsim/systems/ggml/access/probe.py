@@ -1,16 +1,21 @@
-"""Decide whether a libggml can be used: run a graph with known answers before anything else.
+"""Decide whether the bridge can use a libggml, by running small graphs with known results.
 
-Contract: `probe(library)` builds small graphs. It compares every struct field of `layout` with the
-results of public functions, the private leaf list with the order that `ggml_graph_dump_dot` prints
-and with the graph's known order, flag bits with the setters, the plan of one graph with its known
-offsets, and computed numbers with known ones. It raises EngineError at the first difference. It
-runs in a child process (`checked`, `open_library`), since a library of another layout may crash.
+Contract: `probe(library)` builds small graphs, makes these comparisons, and raises EngineError at
+the first difference:
 
-    with open_library("after") as child: ...        # a warm child on a library that passed
-    library = checked("before")                      # the same library, mapped here
+* the struct fields of `access.structs` with public functions or known values;
+* the private leaf list with the known order and with the output of `ggml_graph_dump_dot`;
+* the flag bits with the effect of ggml's setters;
+* the plan of one graph with its known offsets, and one computed result with its known value.
 
-What this module does not see: kernels beyond the three the probe computes
-(`allocsim.systems.ggml.k_audit.library_audit` judges those).
+The probe runs in a child process (`checked`, `open_library`), because a library with another struct
+layout may crash.
+
+    with open_library("after") as child: ...        # a child process on a library that passed
+    library = checked("before")                      # a library that passed, mapped in this process
+
+The probe computes only the kernels of `scale`, `sqr`, `add` and `mul_mat`.
+`allocsim.systems.ggml.k_audit.library_audit` examines the other kernels.
 """
 
 import re
@@ -29,17 +34,16 @@ from allocsim.systems.ggml.access.structs import FLAGS, OBJECT_NBYTES, TENSOR, g
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 
 KNOWN_OFFSETS: Final = {"y": 0, "x": 96, "scaled": 160, "squared": 160, "sum": 96, "view": 104, "product": 160}
-"""Where the gallocr of every version since 2024 puts the tensors of the probe's plan; see
-`_plan`."""
+"""The byte offsets of the tensors in the probe's plan in every version since 2024; see `_plan`."""
 
 EPSILON: Final = 0.03125
 SCALE: Final = 3.0
 
 
 def open_library(which: str) -> Child:
-    """Start a child on a library, probe it there, and return the warm child.
+    """Start a child process on a library, probe the library there, and return the running child.
 
-    Raises EngineError where it does not match.
+    Raises EngineError if the library cannot be loaded or the probe finds a difference.
     """
     child = Child(which)
     try:
@@ -51,9 +55,9 @@ def open_library(which: str) -> Child:
 
 
 def checked(which: str) -> Library:
-    """Probe a library in a child, then map it in this process and return it.
+    """Probe a library in a child process, then map the library in this process and return it.
 
-    Probed once for each file in a process.
+    A process probes each library file once. Raises EngineError as `open_library` does.
     """
     path = find(which)
     _probe_once(path, which)
@@ -78,9 +82,9 @@ def _ask(child: Child, which: str) -> None:
 
 
 def probe(library: Library) -> dict[str, Any]:
-    """Compare the library with what the bridge assumes of it.
-
-    Return its version, op and in-place tables. Raises EngineError. Its number decides nothing.
+    """Compare the library with the assumptions of the bridge. Return its version, the names of its
+    in-place ops, and its number of ops. Raises EngineError at the first difference. A version
+    number of any value passes if it has the form 1.2.3.
     """
     version = library.version
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
@@ -101,7 +105,7 @@ def _same(what: str, found: Any, expected: Any) -> None:
 
 
 def _tensors(ws: LibraryWorkspace) -> None:
-    """Every field of ggml_tensor against public functions and known values."""
+    """Compare the fields of ggml_tensor with public functions and known values."""
     library, ctx = ws.library, ws.context(tensors=64)
     a = ctx.tensor("f32", 3, 5, 7, 2, name="probe a")
     view = ctx.op("view_2d", a, 2, 3, 12, 24, name="probe view")
@@ -146,9 +150,8 @@ def _tensors(ws: LibraryWorkspace) -> None:
 
 
 def _graph(ws: LibraryWorkspace) -> None:
-    """The private leaf list against the known order and against ggml_graph_dump_dot.
-
-    Nodes against their accessors.
+    """Compare a graph's private leaf list with the known order and with ggml_graph_dump_dot, and
+    the graph's nodes with their public accessors.
     """
     library, ctx = ws.library, ws.context(tensors=32, graph_size=64)
     x, y, z = (ctx.tensor("f32", 4, name=name) for name in ("leaf x", "leaf y", "leaf z"))
@@ -167,7 +170,7 @@ def _graph(ws: LibraryWorkspace) -> None:
     _same("leafs", leafs, [z, y, x])
     _same("leafs as dumped", dumped_leafs(library, graph), leafs)
     flags = [int(flags) for flags in records(ws.nodes(graph))["flags"]]
-    compute = FLAGS["compute"] if any(flags[1:]) else 0  # until 0.9.5 a node had no flag, and each was run
+    compute = FLAGS["compute"] if any(flags[1:]) else 0  # until 0.9.5 no node had the flag, and all nodes ran
     _same("flags of nodes", flags, [FLAGS["param"], compute, compute, compute])
 
 
@@ -186,12 +189,12 @@ def dumped_leafs(library: Library, graph: int) -> list[int]:
 
 
 def _plan(ws: LibraryWorkspace) -> None:
-    """One plan with known offsets and known results.
-
-    The leafs come first, in the order in which the graph meets them: y (80 bytes, 96 when rounded
-    up), then x. `scaled` may not take x, which has another reader; `squared` takes `scaled`, its
-    only reader; `sum` takes x, now that it is x's last; `product` is not on the in-place list and
-    gets the lowest free place, behind x.
+    """Compare one plan with its known offsets, and one computed result with its known value. ggml
+    places the leafs first, in the order in which it visits them: y (80 bytes, rounded up to 96),
+    then x. `scaled` may not take the bytes of x, because x has another reader. `squared` takes the
+    bytes of `scaled`, because it is the only reader of `scaled`. `sum` takes the bytes of x,
+    because it is the last reader of x. `mul_mat` is not an in-place op, so `product` gets the
+    lowest free offset, which is behind x.
     """
     library, ctx = ws.library, ws.context(tensors=32, graph_size=64)
     x = ctx.tensor("f32", 16, name="x", flag="input")

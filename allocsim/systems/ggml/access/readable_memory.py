@@ -1,12 +1,13 @@
-"""Which bytes of this process are readable, so that a wrong pointer ends in an error line and not
-in a crash.
+"""Check which bytes of this process are readable, so that a wrong pointer ends in an error message
+and not in a crash.
 
-Contract: `ReadableMemory.now()` has the mappings in `/proc/self/maps` at that moment.
-`holds(address, nbytes)` tells whether a range of bytes is readable, `holds_all` the same of many
-addresses, `runs(address)` whether an address is executable. It does not notice memory that another
-thread unmaps afterwards.
+Contract: `ReadableMemory.now()` holds the mappings that `/proc/self/maps` lists at that moment.
+`holds(address, nbytes)` returns whether a byte range is readable. `outside(addresses, nbytes)`
+makes this check for many addresses and returns those that fail. `runs(address)` returns whether an
+address is executable. If another thread unmaps memory afterwards, the object does not notice.
 
-O(log mappings) a question. Linux only. What this module does not see: the meaning of the bytes.
+`outside` costs O(log mappings) for each address, and `runs` O(mappings). The module works on Linux
+only. It does not examine what the bytes mean.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ MAPS = Path("/proc/self/maps")
 
 
 def mappings() -> Iterator[tuple[range, str, int, str]]:
-    """Yield the mappings of this process: addresses, rights (`r-xp`), offset in the file, name."""
+    """Yield (addresses, rights, file offset, file name) of each mapping; rights are like `r-xp`."""
     for line in MAPS.read_text().splitlines():
         span, rights, offset, _, _, *name = line.split(maxsplit=5)
         yield range(*(int(end, 16) for end in span.split("-"))), rights, int(offset, 16), name[0] if name else ""
@@ -29,16 +30,16 @@ def mappings() -> Iterator[tuple[range, str, int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class ReadableMemory:
-    """Ranges of addresses, sorted and joined, half-open."""
+    """Readable ranges (`starts`, `stops`) and executable ranges (`code`), half-open and sorted."""
 
     starts: NDArray[np.uint64]
     stops: NDArray[np.uint64]
     code: tuple[range, ...]
-    """Ranges that may be executed."""
+    """The executable address ranges."""
 
     @classmethod
     def now(cls) -> Self:
-        """Return what is mapped now."""
+        """Return the ranges that are mapped now."""
         readable: list[list[int]] = []
         code = []
         for span, rights, _, name in mappings():
@@ -54,13 +55,11 @@ class ReadableMemory:
         return cls(ranges[:, 0].copy(), ranges[:, 1].copy(), tuple(code))
 
     def holds(self, address: int, nbytes: int) -> bool:
-        """Return whether these bytes may be read."""
+        """Return whether these bytes are readable and the address is a multiple of 8."""
         return not self.outside([address], nbytes)
 
     def outside(self, addresses: Sequence[int], nbytes: int) -> list[int]:
-        """Return those of the addresses at which fewer than `nbytes` may be read, or that are no
-        multiple of 8.
-        """
+        """Return the addresses that are no multiple of 8 or begin no `nbytes` readable bytes."""
         wrong = [address for address in addresses if not 0 < address < 1 << 63 or address % 8]
         known = np.array([address for address in addresses if 0 < address < 1 << 63], dtype=np.uint64)
         if not known.size:
@@ -70,5 +69,5 @@ class ReadableMemory:
         return wrong + [address for address in known[~inside].tolist() if address not in wrong]
 
     def runs(self, address: int) -> bool:
-        """Return whether code may lie at this address."""
+        """Return whether this address is in an executable range."""
         return any(address in span for span in self.code)

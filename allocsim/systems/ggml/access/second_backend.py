@@ -1,14 +1,14 @@
-"""A second backend with a buffer type of its own, on a machine that has only a CPU: for graphs on
-several backends.
+"""Make a second backend on a machine that has only a CPU, to test graphs on several backends.
 
 Contract: `second_backend(ws)` returns a CPU backend and a buffer type that the first CPU backend
-does not accept, like the memory of a device. So a scheduler over both splits graphs and copies
-tensors between the splits. The backend is a copy of the library's own structs (backend, device,
-buffer type) with two differences: the buffer type is not the host's, and the device accepts that
-type alone. Kernels and memory are those of the CPU. The structs are private (ggml-backend-impl.h);
-they are used only if public functions report the two differences and no other.
+does not accept, like the memory of a device. Therefore a scheduler over both backends splits graphs
+and copies tensors between the splits. The second backend is a copy of the library's own structs
+(backend, device, buffer type) with two differences: the buffer type is not host memory, and the
+device accepts this buffer type alone. Kernels and memory are those of the CPU. The structs are
+private (ggml-backend-impl.h). Before the copy is used, public functions must confirm which backend
+accepts which buffer type, and that the buffer type belongs to the second device.
 
-What this module does not see: real devices, whose kernels and alignment are their own.
+This module does not imitate the kernels and the alignment of a real device.
 """
 
 import ctypes
@@ -22,22 +22,22 @@ from allocsim.systems.ggml.access.structs import pointers
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 
 BUFFER_TYPE_WORDS: Final = 12
-"""`ggml_backend_buffer_type`: six or eight functions, device, context, by version."""
+"""Words of a `ggml_backend_buffer_type`: six or eight functions, by version; device; context."""
 
 DEVICE_WORDS: Final = 17
-"""`ggml_backend_device`: fifteen functions, registry, context."""
+"""Words of a `ggml_backend_device`: fifteen functions, the registry, the context."""
 
 SUPPORTS_BUFFER_TYPE: Final = 10
 
 MOST_BACKEND_WORDS: Final = 40
-"""Words of a `ggml_backend` among which its device is looked for; its context is the one behind."""
+"""Words of a `ggml_backend` that are searched for its device; the next word is the context."""
 
 TAKES: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondBackend:
-    """Addresses, and what keeps them alive."""
+    """The addresses of a backend and its buffer type, and the objects that own the memory there."""
 
     backend: int
     buffer_type: int
@@ -45,12 +45,11 @@ class SecondBackend:
 
 
 def second_backend(ws: LibraryWorkspace) -> SecondBackend:
-    """Return a second backend of a workspace, as the module says.
-
-    It has as many threads as the first: what sums by threads (CROSS_ENTROPY_LOSS) rounds by their
-    number, and a graph moved from one to the other keeps its numbers.
-
-    Raises EngineError where the library's structs are not those known.
+    """Return a second backend of a workspace, as the docstring of the module describes. The second
+    backend has as many threads as the first. A kernel that sums by threads (CROSS_ENTROPY_LOSS)
+    rounds differently with another number of threads. With equal numbers, a graph computes the same
+    numbers on either backend. Raises EngineError if the library's structs do not have the known
+    layout.
     """
     library = ws.library
     backend = ws.own(library.ggml_backend_cpu_init(), library.ggml_backend_free, "second CPU backend")
@@ -69,7 +68,7 @@ def second_backend(ws: LibraryWorkspace) -> SecondBackend:
 
     place = next((n for n, word in enumerate(pointers(backend, MOST_BACKEND_WORDS)) if word == device), None)
     if place is None:
-        raise EngineError(f"ggml {library.version}: the device of a backend is not where it is known to be")
+        raise EngineError(f"ggml {library.version}: the device of a backend is not found in the backend's struct")
     own_backend = (ctypes.c_uint64 * (place + 2))(*pointers(backend, place + 2))
     own_backend[place] = ctypes.addressof(own_device)
     made = SecondBackend(
@@ -81,9 +80,9 @@ def second_backend(ws: LibraryWorkspace) -> SecondBackend:
 
 
 def _find(library: Library, words: Any, value: int, holds: Callable[[], bool], what: str) -> None:
-    """Set the one word with which `holds` comes to be true; raise EngineError where none is.
-
-    By version the struct has other words before it.
+    """Set the last of the words at which `value` makes `holds()` true. The place of the word
+    depends on the version of ggml, so every place is tried, last place first. Raises EngineError if
+    no place makes `holds()` true.
     """
     for place in reversed(range(BUFFER_TYPE_WORDS)):
         before = words[place]
@@ -91,21 +90,21 @@ def _find(library: Library, words: Any, value: int, holds: Callable[[], bool], w
         if holds():
             return
         words[place] = before
-    raise EngineError(f"ggml {library.version}: a buffer type has no {what} where it is looked for")
+    raise EngineError(f"ggml {library.version}: no word is the {what} of a buffer type")
 
 
 def _check(ws: LibraryWorkspace, made: SecondBackend, device: int) -> None:
     library = ws.library
     takes = library.ggml_backend_supports_buft
     seen = {
-        "the second backend takes its own memory": takes(made.backend, made.buffer_type),
-        "the second backend takes no other": not takes(made.backend, ws.buffer_type),
-        "the first backend takes its own memory": takes(ws.backend, ws.buffer_type),
-        "the first backend takes no other": not takes(ws.backend, made.buffer_type),
-        "its memory is the second device's": library.ggml_backend_buft_get_device(made.buffer_type)
+        "the second backend accepts its own buffer type": takes(made.backend, made.buffer_type),
+        "the second backend refuses the first's": not takes(made.backend, ws.buffer_type),
+        "the first backend accepts its own buffer type": takes(ws.backend, ws.buffer_type),
+        "the first backend refuses the second's": not takes(ws.backend, made.buffer_type),
+        "the new buffer type belongs to the second device": library.ggml_backend_buft_get_device(made.buffer_type)
         == library.ggml_backend_get_device(made.backend)
         != device,
     }
     wrong = [words for words, holds in seen.items() if not holds]
     if wrong:
-        raise EngineError(f"ggml {library.version}: no second backend could be made; it does not hold that {wrong[0]}")
+        raise EngineError(f"ggml {library.version}: no second backend could be made; it is not true that {wrong[0]}")

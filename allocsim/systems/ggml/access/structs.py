@@ -1,11 +1,11 @@
-"""The structs of ggml that have no public accessor, as numpy record types.
+"""Two structs of ggml as numpy record types: a tensor, and the head of a graph.
 
-Contract: `TENSOR` is `ggml_tensor` (336 bytes, declared in ggml.h, equal from 0.9.4 to 0.26.0);
-`GRAPH` is the head of `ggml_cgraph` (private; only `n_leafs` and `leafs` are ever used, since nodes
-have public accessors). Neither is used before `allocsim.systems.ggml.access.probe` has found
-every field equal to the result of a public function. x86-64, little-endian.
+Contract: `TENSOR` is `ggml_tensor`: 336 bytes, declared in ggml.h, with the same layout from 0.9.4
+to 0.26.0. `GRAPH` is the head of `ggml_cgraph`, which is private. The layout is that of x86-64,
+little-endian.
 
-What this module does not see: whether a library has these structs; the probe checks that.
+This module does not check whether a library has these structs. `allocsim.systems.ggml.access.probe`
+compares their fields with public functions and known values before any other use.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ MAX_SOURCES: Final = 10
 
 
 def _struct(nbytes: int, *fields: tuple[str, Any, int]) -> np.dtype[Any]:
-    """Return a struct of so many bytes, as a record type: name, type and offset of its fields."""
+    """Return the record type of a struct of `nbytes` bytes; each field is (name, type, offset)."""
     names, formats, offsets = map(list, zip(*fields, strict=True))
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": nbytes})
 
@@ -29,10 +29,10 @@ TENSOR: Final = _struct(
     ("op_params", ("<i4", 16), 84), ("flags", "<i4", 148), ("src", ("<u8", MAX_SOURCES), 152), ("view_src", "<u8", 232),
     ("view_offs", "<u8", 240), ("data", "<u8", 248), ("name", "S64", 256),
 )  # fmt: skip
-"""`ggml_tensor`: the fields the bridge reads, at their byte offsets."""
+"""The fields of `ggml_tensor` that the bridge reads, at their byte offsets."""
 
 OBJECT_NBYTES: Final = 32
-"""`sizeof(ggml_object)`: what `ggml_tensor_overhead` counts in addition to the tensor."""
+"""`sizeof(ggml_object)`: the bytes that `ggml_tensor_overhead` adds to those of the tensor."""
 
 GRAPH: Final = _struct(
     48, ("size", "<i4", 0), ("n_nodes", "<i4", 4), ("n_leafs", "<i4", 8), ("nodes", "<u8", 16), ("grads", "<u8", 24),
@@ -41,17 +41,17 @@ GRAPH: Final = _struct(
 """The head of `ggml_cgraph`."""
 
 FLAGS: Final = {"input": 1, "output": 2, "param": 4, "loss": 8, "compute": 16}
-"""Bits of a tensor's `flags`."""
+"""The bits of a tensor's `flags`, by name."""
 
 
 def records(addresses: Sequence[int]) -> NDArray[Any]:
-    """Return a copy of the tensors at these addresses as an array of `TENSOR`. O(n)."""
+    """Return a copy of the tensors at these addresses as an array of `TENSOR`, in O(n)."""
     size = TENSOR.itemsize
     return np.frombuffer(b"".join([ctypes.string_at(address, size) for address in addresses]), dtype=TENSOR)
 
 
 def live_record(address: int) -> Any:
-    """Return the tensor at this address itself, as a record that writes through."""
+    """Return the tensor at this address as a writable record over its memory."""
     memory = memoryview((ctypes.c_uint8 * TENSOR.itemsize).from_address(address))
     return np.frombuffer(memory, dtype=TENSOR)[0]
 

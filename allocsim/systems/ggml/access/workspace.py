@@ -2,18 +2,18 @@
 
 Contract
 --------
-* A tensor or graph is the address ggml gave for it (`int`); it lives as long as its
-  `LibraryWorkspace`, which frees everything it made, in reverse order. No Python copy of ggml's
-  state is kept.
-* Shapes given to `LibraryWorkspace.tensor` and the op builders are ggml's `ne` (fastest dimension
-  first); numpy arrays are the reverse.
-* Builders are reached by name, `ws.op("mul_mat", a, b)`; the table of signatures is
-  `allocsim.systems.ggml.access.declarations`.
-* A failed assertion of ggml aborts the process: call what may fail in a child process
+* A tensor or graph is represented by its address in ggml (an `int`). It lives as long as its
+  `LibraryWorkspace`, which frees everything that was made in it, in reverse order. No Python copy
+  of ggml's state is kept.
+* Shapes given to `Context.tensor` and the op builders are ggml's `ne`, fastest dimension first. The
+  shape of a numpy array is in reverse order, fastest dimension last.
+* An op builder is called by its name, for example `context.op("mul_mat", a, b)`. Its signature is
+  in `allocsim.systems.ggml.access.declarations`.
+* A failed assertion of ggml aborts the process. Make calls that may fail in a child process
   (`allocsim.systems.ggml.access.child`).
 
-Time is ggml's node order. What this module does not see: the meaning of a plan (`capture`), and
-whether it is right (`allocsim.judge`).
+Time is ggml's node order. This module does not read plans (`allocsim.systems.ggml.capture` does)
+and does not judge them (`allocsim.judge` does).
 """
 
 import ctypes
@@ -39,21 +39,21 @@ ELEMENTS: Final = {
     "i16": "<i2",
     "i8": "i1",
 }
-"""ggml's element types as numpy holds them; bf16 is read as its 16 bits and widened to float32."""
+"""ggml element type -> numpy type. A bf16 element is its 16 bits, which `get` widens to float32."""
 
 WEIGHTS_USAGE: Final = 1
-"""`GGML_BACKEND_BUFFER_USAGE_WEIGHTS`."""
+"""The value of `GGML_BACKEND_BUFFER_USAGE_WEIGHTS`."""
 
 STATUS_SUCCESS: Final = 0
 
 MODIFIERS: Final = {"soft_max_add_sinks": ("tensor", "tensor")}
-"""Functions that change the tensor given first: name without `ggml_` -> their arguments, as words
-of `TYPES`.
+"""Functions that change their first argument, a tensor, and return nothing. The table maps the name
+without `ggml_` to the arguments, as words of `TYPES`.
 """
 
 
 class LibraryWorkspace:
-    """Contexts, buffers, planners and one CPU backend of one library, freed together.
+    """The contexts, buffers, planners and the CPU backend of one library, which are freed together.
 
     Use as a context manager.
     """
@@ -73,27 +73,25 @@ class LibraryWorkspace:
         self.close()
 
     def close(self) -> None:
-        """Free all that was made, last first."""
+        """Free all objects of the workspace, the last made first."""
         self._stack.close()
         self._kept.clear()
 
     def own(self, pointer: int | None, free: Callable[[int], Any], what: str) -> int:
-        """Return `pointer`, to be freed with the workspace; raise EngineError if it is NULL."""
+        """Return `pointer`, which `close` frees; raise EngineError if it is NULL."""
         if not pointer:
             raise EngineError(f"ggml {self.library.version} gave no {what}")
         self._stack.callback(free, pointer)
         return pointer
 
     def keep(self, thing: Any) -> None:
-        """Keep a Python object, on whose memory the library relies, until the workspace is
-        closed.
-        """
+        """Keep a Python object alive until the workspace is closed: the library uses its memory."""
         self._kept.append(thing)
 
     def context(self, *, tensors: int = 4096, graph_size: int = 0, gradients: bool = False) -> "Context":
-        """Return a context with room for `tensors` tensors and one graph of `graph_size`.
+        """Return a context with room for `tensors` tensors and one graph of `graph_size` nodes.
 
-        It holds no data.
+        The context has room for structs only, and none for the elements of tensors.
         """
         library = self.library
         size = library.ggml_tensor_overhead() * tensors
@@ -102,9 +100,9 @@ class LibraryWorkspace:
         return Context(self, self.own(pointer, library.ggml_free, "context"))
 
     def apart(self, context: "Context", *, weights: bool = False) -> int:
-        """Give every unplaced tensor of a context memory of its own; return the buffer.
-
-        This is `ggml_backend_alloc_ctx_tensors`.
+        """Place all tensors of a context that have no memory yet in a new buffer, without overlap,
+        and return the buffer (`ggml_backend_alloc_ctx_tensors`). `weights` gives it the usage
+        WEIGHTS.
         """
         library = self.library
         buffer = library.ggml_backend_alloc_ctx_tensors(context.pointer, self.backend)
@@ -114,9 +112,7 @@ class LibraryWorkspace:
         return int(buffer)
 
     def memory(self, nbytes: int) -> int:
-        """Return a new CPU buffer of that size, to place tensors in by hand
-        (`ggml_backend_tensor_alloc`).
-        """
+        """Return a new CPU buffer of `nbytes` bytes, in which the caller places tensors itself."""
         buffer = self.library.ggml_backend_buft_alloc_buffer(self.buffer_type, nbytes)
         return self.own(buffer, self.library.ggml_backend_buffer_free, f"buffer of {nbytes} bytes")
 
@@ -127,18 +123,18 @@ class LibraryWorkspace:
         )
 
     def allocate(self, planner: int, graph: int) -> None:
-        """Plan a graph and bind its tensors (`ggml_gallocr_alloc_graph`).
+        """Plan a graph and give its tensors their addresses (`ggml_gallocr_alloc_graph`).
 
-        Raises EngineError if ggml says no.
+        Raises EngineError if ggml could not allocate the graph.
         """
         if not self.library.ggml_gallocr_alloc_graph(planner, graph):
             raise EngineError(f"ggml {self.library.version} could not allocate the graph")
 
     def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None, pipelined: bool = False) -> int:
-        """Return a new backend scheduler over the one CPU backend.
+        """Return a new backend scheduler over the CPU backend and, if given, the backend `before`.
 
-        `before` is a backend, and the buffer type it works in, that comes before the CPU. A
-        pipelined one keeps several copies of what goes from one backend to another.
+        `before` is a backend and its buffer type; it has priority over the CPU. A `pipelined`
+        scheduler keeps several copies of each tensor that goes from one backend to another.
         """
         pairs = [*([before] if before else []), (self.backend, self.buffer_type)]
         backends, types = ((ctypes.c_void_p * len(pairs))(*column) for column in zip(*pairs, strict=True))
@@ -148,26 +144,26 @@ class LibraryWorkspace:
         return self.own(pointer, self.library.ggml_backend_sched_free, "scheduler")
 
     def schedule(self, scheduler: int, graph: int) -> None:
-        """Plan a graph through a scheduler and bind its tensors.
+        """Plan a graph through a scheduler and give its tensors their addresses.
 
-        Raises EngineError if ggml says no.
+        Raises EngineError if ggml could not schedule the graph.
         """
         if not self.library.ggml_backend_sched_alloc_graph(scheduler, graph):
             raise EngineError(f"ggml {self.library.version} could not schedule the graph")
 
     def compute_scheduled(self, scheduler: int, graph: int) -> None:
-        """Run a scheduled graph; raise EngineError on another status than success."""
+        """Run a scheduled graph; raise EngineError if the status is not success."""
         self._succeeded(self.library.ggml_backend_sched_graph_compute(scheduler, graph))
 
     def compute(self, graph: int) -> None:
         """Run an allocated graph on the CPU backend.
 
-        Raises EngineError on another status than success.
+        Raises EngineError if the status is not success.
         """
         self._succeeded(self.library.ggml_backend_graph_compute(self.backend, graph))
 
     def compute_node(self, single: int, tensor: int) -> None:
-        """Run the kernel of one tensor in a graph that has one node; it becomes that node."""
+        """Run the kernel of one tensor by making it the only node of the graph `single`."""
         ctypes.c_uint64.from_address(self.library.ggml_graph_nodes(single)).value = tensor
         self.compute(single)
 
@@ -176,7 +172,7 @@ class LibraryWorkspace:
             raise EngineError(f"ggml {self.library.version} computed the graph with status {status}")
 
     def put(self, tensor: int, array: NDArray[Any]) -> None:
-        """Copy an array into a contiguous tensor; the number of bytes must agree."""
+        """Copy an array into a contiguous tensor; raise EngineError if their byte counts differ."""
         array = np.ascontiguousarray(array)
         nbytes = self.library.ggml_nbytes(tensor)
         if array.nbytes != nbytes:
@@ -184,10 +180,10 @@ class LibraryWorkspace:
         self.library.ggml_backend_tensor_set(tensor, array.ctypes.data, 0, nbytes)
 
     def get(self, tensor: int) -> NDArray[Any]:
-        """Return a copy of a tensor's elements in numpy's order of dimensions, which is ggml's
-        reversed.
+        """Return a copy of a tensor's elements in numpy's order of dimensions, the reverse of
+        ggml's.
 
-        It takes any strides.
+        The tensor may have any strides. Raises EngineError if `ELEMENTS` lacks the tensor's type.
         """
         record = records([tensor])[0]
         nbytes = self.library.ggml_nbytes(tensor)
@@ -203,7 +199,7 @@ class LibraryWorkspace:
         return (elements.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else elements
 
     def name(self, tensor: int) -> str:
-        """Return the name ggml keeps for a tensor."""
+        """Return the name that ggml stores in a tensor."""
         return bytes(self.library.ggml_get_name(tensor)).decode(errors="replace")
 
     def nodes(self, graph: int) -> list[int]:
@@ -212,13 +208,13 @@ class LibraryWorkspace:
         return [library.ggml_graph_node(graph, index) for index in range(library.ggml_graph_n_nodes(graph))]
 
     def pin(self, tensors: Iterable[int]) -> None:
-        """Flag tensors as OUTPUT (`ggml_set_output`): never freed, never taken in place."""
+        """Flag tensors as OUTPUT: the planner never frees them or reuses their bytes in place."""
         for tensor in tensors:
             self.library.ggml_set_output(tensor)
 
 
 class Context:
-    """A ggml context: the arena of tensor and graph structs; their data lies elsewhere."""
+    """A ggml context: it holds the structs of tensors and graphs, but no elements."""
 
     def __init__(self, workspace: LibraryWorkspace, pointer: int) -> None:
         self.workspace = workspace
@@ -228,7 +224,7 @@ class Context:
     def tensor(self, dtype: str, *ne: int, name: str = "", flag: str = "") -> int:
         """Make a tensor of ggml type `dtype` and dimensions `ne`.
 
-        `flag` is any of input, output, param and loss, by spaces.
+        `flag` names flags separated by spaces: input, output, param or loss.
         """
         library = self._library
         dims = (ctypes.c_int64 * len(ne))(*ne)
@@ -236,11 +232,10 @@ class Context:
         return self._made(pointer, "new_tensor", name, flag)
 
     def op(self, builder: str, *arguments: Any, name: str = "", flag: str = "") -> int:
-        """Call `ggml_<builder>(context, *arguments)` and return the tensor it made.
+        """Call `ggml_<builder>(context, *arguments)` and return the tensor that the call made.
 
-        Whole numbers in a tuple are passed as a C array.
-
-        Of `MODIFIERS`, which take no context and make nothing, the tensor they change is returned.
+        A tuple or list of integers is passed as a C array. A builder of `MODIFIERS` takes no
+        context and makes no tensor; the call returns the tensor that it changed.
         """
         arrays = [(ctypes.c_int * len(a))(*a) if isinstance(a, tuple | list) else None for a in arguments]
         passed = [a if array is None else ctypes.addressof(array) for a, array in zip(arguments, arrays, strict=True)]
@@ -260,7 +255,7 @@ class Context:
     def checked(self, pointer: int | None) -> int:
         """Return the address of a tensor that a call made in this context.
 
-        Raise EngineError if it is NULL.
+        Raises EngineError if the address is NULL.
         """
         return self._made(pointer, "tensor", "", "")
 
@@ -274,20 +269,19 @@ class Context:
         return pointer
 
     def saved(self) -> bytes:
-        """Return the structs of all tensors and graphs as they are now; see `restore`."""
+        """Return a copy of the structs of all tensors and graphs in the context, for `restore`."""
         return ctypes.string_at(
             self._library.ggml_get_mem_buffer(self.pointer), self._library.ggml_used_mem(self.pointer)
         )
 
     def restore(self, structs: bytes) -> None:
-        """Put the structs back as `saved` gave them: a graph that was planned since is unplanned.
-
-        What was made in the context since is lost; memory that tensors lay in stays as it is.
+        """Copy the structs that `saved` returned back into the context: a graph that was planned
+        since is unplanned. Tensors made since are lost; elements do not change.
         """
         ctypes.memmove(self._library.ggml_get_mem_buffer(self.pointer), structs, len(structs))
 
     def flag(self, tensor: int, flag: str) -> None:
-        """Set a flag by ggml's own setter."""
+        """Set one flag of a tensor through ggml's setter; raise EngineError for an unknown flag."""
         if flag not in FLAGS or flag == "compute":
             raise EngineError(f"flag {flag!r} is none of input, output, param, loss")
         getattr(self._library, f"ggml_set_{flag}")(tensor)
