@@ -1,4 +1,4 @@
-"""A planned ggml graph, read from the memory of a running library.
+"""Read a planned ggml graph from the memory of a running library.
 
-`graph_rows` returns it as plain rows, `graph_document` as an allocsim document.
+`graph_rows` returns the graph as plain rows, `graph_document` as an allocsim document.
 """

@@ -1,8 +1,8 @@
-"""Hints about facts that a captured graph does not have and the judge therefore did not examine.
+"""Hints: sentences about a captured graph that a user should know beside the verdict.
 
-Contract: `hints_of(document)` returns plain sentences, each about one such fact, so that a clean
-verdict is not read as an answer about it. A hint is no finding. What this module does not see:
-whether the plan is sound.
+Contract: `hints_of(document)` returns plain sentences. They name reads of a stale copy on another
+backend, reads of a tensor after an op in place overwrote the tensor, and graphs of which the judge
+could not examine a part. A hint is not a violation, and this module does not judge the plan.
 """
 
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, host_told
 
 MOST_COPIES = 3
-"""The most reads of old copies, and of tensors after an op in place, that are named."""
+"""The most reads of old copies, and of tensors after an op in place, that are named each."""
 
 MEANT_TO_WRITE = ("CPY", "SET", "SET_ROWS", "ACC", "OPT_STEP_ADAMW", "OPT_STEP_SGD")
 """Ops that write into another tensor by definition: a later reader needs the written bytes."""
 
 
 def hints_of(document: Document) -> list[str]:
-    """Return the hints for a captured or recorded graph; none for a document of another system."""
+    """Return the hints for a captured or recorded ggml graph; other documents have none."""
     return list(_hints(document)) if isinstance(document.meta.get("ggml"), dict) else []
 
 
@@ -51,8 +51,8 @@ def _hints(document: Document) -> Iterator[str]:
 
 
 def read_behind(rows: Rows) -> list[tuple[str, str, str]]:
-    """Return (reader, tensor, writer), by name, for each read of a tensor after an explicit op in
-    place (`scale_inplace(a)`) overwrote all of it.
+    """Return the names (reader, tensor, writer) for each read of a tensor after an explicit op in
+    place (`scale_inplace(a)`) wrote over the tensor.
 
     Such a read is legal, and rarely intended. Reads through the op's result are not included.
     """

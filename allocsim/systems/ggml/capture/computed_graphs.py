@@ -1,5 +1,7 @@
-"""The graphs that a program computes, captured when it computes them: for programs and bindings
-that expose no graph (xllamacpp, llama.cpp, whisper.cpp, ggml-opt).
+"""Capture graphs at the moment when a program computes them.
+
+This is needed for programs and bindings that expose no graph (xllamacpp, llama.cpp, whisper.cpp,
+ggml-opt).
 
     with watch(adopt()) as seen:
         server.handle_completions(...)             # whatever computes graphs
@@ -7,22 +9,26 @@ that expose no graph (xllamacpp, llama.cpp, whisper.cpp, ggml-opt).
 
 Contract
 --------
-* Inside `watch`, calls of the library to `HOOKS` (a scheduler or a backend computes a graph) pass
-  through here (`allocsim.systems.ggml.access.call_slots`). When such a call has returned, the graph
-  is walked (`allocsim.systems.ggml.capture.graph_rows`) with its addresses of that moment. Inner
-  calls that compute its splits are part of it.
-* `seen.graphs` has the rows of all different graphs, where addresses count too. `seen.runs` has the
-  graph that each call computed. A graph that is computed again unchanged is one graph; a changed
-  graph on an old plan is a graph of its own, at the addresses that it really has.
-* `session(seen)` is one document: a program and plan for each graph, a run for each call, over one
-  memory. Its `meta.ggml.graphs` has the rows of each program. Tensors in memory of their own are
-  one buffer in all programs if they have one name and size; if only the sizes differ they are
-  several buffers, and the later ones are renamed.
-* One watch at a time in a process; a second one is refused.
-* A graph that cannot be walked raises EngineError at the end of the block; the program runs on.
+* Inside a `watch` block, the library's calls of the functions in `HOOKS` are redirected to this
+  module (`allocsim.systems.ggml.access.call_slots`). Each of these functions computes a graph on a
+  scheduler or a backend. After the call, the graph is walked with the addresses that its tensors
+  then have (`allocsim.systems.ggml.capture.graph_rows`). Inner calls that compute the splits of the
+  graph are not captured separately.
+* `seen.graphs` has the rows of all different graphs; two graphs also differ if an address differs.
+  `seen.runs` has, for each call, the index of the computed graph. If an unchanged graph is computed
+  again, it is listed once. If a changed graph is computed on an old plan, it is listed as a new
+  graph with the addresses that its tensors really have.
+* `session(seen)` returns one document with a program and a plan for each graph and a run for each
+  call. All runs use the same memory. Its `meta.ggml.graphs` has the rows of each program. A tensor
+  outside the compute buffers is one buffer in all programs that have a tensor of its name and size.
+  If the sizes differ, these are several buffers, and the later ones are renamed.
+* A process can have one open watch; a second watch is refused.
+* If a graph cannot be walked, EngineError is raised at the end of the block. The program itself
+  runs on.
 
-O(nodes x sources) a call. What this module does not see: a graph computed by a direct call from
-ctypes of a function that calls no other (see `call_slots`), and the origin of the elements.
+A call costs O(nodes x sources). The module does not capture a graph if ctypes calls a compute
+function directly and that function calls none of `HOOKS` through a slot (see `call_slots`). It does
+not record where the elements came from.
 """
 
 import ctypes
@@ -49,28 +55,29 @@ HOOKS: Final = {
     "ggml_backend_graph_compute_async": False,
     "ggml_backend_graph_compute": False,
 }
-"""Function that computes a graph -> whether its first argument is a scheduler; else a backend."""
+"""Function that computes a graph -> whether its first argument is a scheduler, not a backend."""
 
 MOST_GRAPHS: Final = 256
-"""The most different graphs that are kept; a program with more is refused."""
+"""The most different graphs that one watch keeps; a further graph is an error."""
 
 _COMPUTE: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @dataclass(slots=True)
 class ComputedGraphs:
-    """The graphs that were computed, in order."""
+    """The graphs that were computed inside a `watch` block."""
 
     graphs: list[Rows] = field(default_factory=list)
+    """The rows of each different graph, in the order of their first computation."""
     runs: list[int] = field(default_factory=list)
     """For each call, the index of its graph in `graphs`."""
     hooked: int = 0
-    """The number of call slots in the libraries that are redirected here."""
+    """The number of call slots that were redirected to this module."""
     error: EngineError | None = None
-    """The reason why a graph could not be walked; later graphs are not walked."""
+    """The reason why a graph could not be walked, or None. After an error no graph is walked."""
 
     def add(self, rows: Rows) -> None:
-        """Note that a graph was computed."""
+        """Record that a graph was computed; raise EngineError if there are too many graphs."""
         place = next((number for number, known in enumerate(self.graphs) if known == rows), len(self.graphs))
         if place == len(self.graphs):
             if place == MOST_GRAPHS:
@@ -81,10 +88,9 @@ class ComputedGraphs:
 
 @contextmanager
 def watch(library: Library, *, meta: dict[str, Any] | None = None) -> Iterator[ComputedGraphs]:
-    """Yield the graphs that the library computes while the block runs.
-
-    Raises EngineError at the block's end if a graph could not be walked, and at its begin if
-    another block of this process is still open.
+    """Yield the graphs that the library computes while the block runs. Raises EngineError at the
+    end of the block if a graph could not be walked. Raises EngineError at the start of the block if
+    another watch of this process is open, or if the library computes graphs through no slot.
     """
     if not _ONE_WATCH.acquire(blocking=False):
         raise EngineError("graphs are watched already in this process; end that watch first")
@@ -95,7 +101,7 @@ def watch(library: Library, *, meta: dict[str, Any] | None = None) -> Iterator[C
 
 
 _ONE_WATCH: Final = threading.Lock()
-"""Permits one watch: of two that overlap, the last to end would restore the hooks of the other."""
+"""Permits one open watch: if two overlapped, the last to end would restore the other's hooks."""
 
 
 def _watched(library: Library, meta: dict[str, Any] | None) -> Iterator[ComputedGraphs]:
@@ -112,11 +118,11 @@ def _watched(library: Library, meta: dict[str, Any] | None) -> Iterator[Computed
 
 
 _KEPT: Final[list[dict[str, Any]]] = []
-"""The hooks of every watch, kept: a thread may still be inside one after its block has ended."""
+"""The hooks of all watches, kept alive: a thread may still run a hook after its block has ended."""
 
 
 def _parts(library: Library) -> list[Path]:
-    """Return the mapped libraries that may call this library: itself, and those in its folder."""
+    """Return the mapped files that may call this library: its own, and ggml files in its folder."""
     beside = [path for path in mapped() if path.parent == library.path.parent]
     return list(dict.fromkeys([library.path, *beside]))
 
@@ -136,7 +142,7 @@ def _hook(library: Library, name: str, seen: ComputedGraphs, meta: dict[str, Any
                 seen.add(walk(library, graph, scheduler=whose if HOOKS[name] else 0, meta=meta))
             except EngineError as error:
                 seen.error = error
-            except BaseException as error:  # noqa: BLE001 - ctypes would print it and return 0 for it
+            except BaseException as error:  # noqa: BLE001 - ctypes would print the error and return 0
                 seen.error = EngineError(f"a computed graph could not be walked: {type(error).__name__}: {error}")
         return status
 
@@ -144,14 +150,14 @@ def _hook(library: Library, name: str, seen: ComputedGraphs, meta: dict[str, Any
 
 
 _DEPTH: Final = threading.local()
-"""`calls`: how many nested calls of these functions the thread is in."""
+"""`calls`: the number of nested calls of `HOOKS` in which the thread is."""
 
 
 def session(seen: ComputedGraphs, source: str = "capture") -> Document:
-    """Return the computed graphs as one document; see the module.
+    """Return the computed graphs as one document, which the docstring of the module describes.
 
-    Raises EngineError if no graph was computed, and DocumentError if the graphs do not lie in the
-    same compute buffers.
+    Raises EngineError if no graph was computed, and DocumentError if the graphs are not in the same
+    compute buffers.
     """
     if not seen.runs:
         raise EngineError("no graph was computed")
@@ -174,12 +180,12 @@ def session(seen: ComputedGraphs, source: str = "capture") -> Document:
 
 
 def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int = 0, threads: int = 1) -> ComputedGraphs:
-    """Task: load a model from a GGUF file, decode `prompt` tokens, drawn from the seed, at once and
-    then `steps` more, one at a time, each the likeliest after those before; return the graphs that
-    this computed. A warm-up by llama.cpp while it loads is not among them.
-
-    Raises EngineError where the library has no llama.cpp, the file is no model that it can run, or
-    the tokens do not fit in its context.
+    """Load a model from a GGUF file, decode tokens, and return the graphs that this computed.
+    `prompt` random tokens, drawn from the seed, are decoded at once. Then `steps` tokens are
+    decoded one at a time; each is the most likely token after the tokens before. The graphs of
+    llama.cpp's warm-up at loading are not included. This function is a task of a child process.
+    Raises EngineError if the library has no llama.cpp, llama.cpp cannot run the file, or the tokens
+    do not fit in the context.
     """
     name = Path(path).name
     with LlamaModel(library, Path(path), threads=threads) as model:
@@ -195,8 +201,8 @@ def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int =
 
 
 def named_apart(graphs: Sequence[Rows]) -> list[Rows]:
-    """Return the rows, with a tensor in memory of its own renamed if an earlier graph has one of
-    that name and another size.
+    """Return the rows with an external leaf renamed if an earlier graph has one of that name and
+    another size. The number of the graph is appended to the name in brackets.
     """
     sizes: dict[str, int] = {}
 

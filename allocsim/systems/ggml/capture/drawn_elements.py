@@ -1,14 +1,16 @@
-"""Elements for the tensors that no op computes, drawn so that they are legal operands of the
+"""Draw random elements for the tensors that no op computes. The elements are legal operands of the
 kernels that read them.
 
-Contract: `fill(graph, seed)` writes every root that no op makes. Equal rows and seeds give equal
-elements, wherever the root lies: those in its row (`elements`, in base64), or drawn ones. Floats
-are normally distributed unless their reader needs others (`POSITIVE`, `SHARES`). The left side of a
-product is divided by the square root of its row's length, so that deep graphs stay finite. Whole
-numbers are row numbers, below the bound of their reader and all different in a row if there are
-enough (`ROWS_BELOW`). Quantised types hold normal floats, quantised by the library.
+Contract: `fill(graph, seed)` writes every root tensor that no op computes. If the row of the root
+has elements (`elements`, in base64), these are written; otherwise the elements are drawn. Equal
+rows and seeds give equal elements, at whatever address the root is. Floats are normally distributed
+unless their reader needs others (`POSITIVE`, `SHARES`). The left operand of a matrix product is
+divided by the square root of its row's length, so that the results of deep graphs stay finite.
+Integers are row numbers below the bound of their reader (`ROWS_BELOW`). If the bound allows, the
+integers of one row are all different. Quantised types get normal floats that the library quantises.
 
-What this module does not see: the program's own data, unless the rows have it; a capture has none.
+This module does not know the program's own data unless the rows have it. The rows of a capture have
+no data.
 """
 
 import base64
@@ -38,10 +40,10 @@ POSITIVE: Final = frozenset(
         ("OPT_STEP_SGD", 2),
     }
 )
-"""(op, slot) whose floats lie between 0.5 and some 4."""
+"""The (op, slot) pairs that need positive floats: the drawn floats are at least 0.5."""
 
 SHARES: Final = frozenset({("CROSS_ENTROPY_LOSS", 1), ("CROSS_ENTROPY_LOSS_BACK", 2), ("SOFT_MAX_BACK", 1)})
-"""(op, slot) whose rows are positive and add up to 1."""
+"""The (op, slot) pairs that need probabilities: each row is positive and adds up to 1."""
 
 ROWS_BELOW: Final[dict[tuple[str, int], Callable[[list[Row | None], Row], int]]] = {
     ("GET_ROWS", 1): lambda sources, _: _ne(sources[0], 1),
@@ -55,9 +57,9 @@ ROWS_BELOW: Final[dict[tuple[str, int], Callable[[list[Row | None], Row], int]]]
     ("ROPE", 1): lambda _, __: 512,
     ("ROPE_BACK", 1): lambda _, __: 512,
 }
-"""(op, slot) -> what its whole numbers stay below, by sources and result.
+"""(op, slot) -> a function of sources and result that returns the exclusive bound of the integers.
 
-1, which leaves zeros, for all others.
+For all other pairs the bound is 1, so that the integers are 0.
 """
 
 
@@ -66,10 +68,10 @@ def _ne(row: Row | None, axis: int) -> int:
 
 
 def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True, given: bool = True) -> None:
-    """Write the elements of every root that no op makes; all drawn unless those `given` count.
-
-    Without `shares`, those of `SHARES` are normal too: probabilities of one class are all 1, which
-    hides what a kernel does with them. Raise EngineError for a type that cannot be drawn.
+    """Write the elements of every root that no op computes. If `given` is false, elements in the
+    rows are ignored and all elements are drawn. If `shares` is false, the floats for `SHARES` are
+    normal too: probabilities of a single class are all 1, which hides what a kernel does with them.
+    Raises EngineError for a type that cannot be drawn.
     """
     readers = readers_of(graph)
     for place, row in enumerate(graph.rows):
@@ -81,31 +83,31 @@ def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True, given: bool = T
 
 
 def _given(row: Row, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the elements in a row; raise EngineError where they do not fit its tensor."""
+    """Return the elements in a row; raise EngineError if they do not fit the type and shape."""
     try:
         data = base64.b64decode(row["elements"], validate=True)
         return np.frombuffer(data, dtype=array.dtype).reshape(array.shape)
     except (ValueError, TypeError):
-        raise EngineError(f"the elements of {row['name']!r} are not those of its type and shape, in base64") from None
+        raise EngineError(f"the elements of {row['name']!r} are no base64 of elements of its type and shape") from None
 
 
 def bytes_of(array: NDArray[Any]) -> str:
-    """Return elements as a row holds them, in base64."""
+    """Return the elements of an array in base64, as a row stores them."""
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
 Reader = tuple[str, int, int]
-"""Op, slot, and the bound of whole numbers there (exclusive)."""
+"""A reader of a tensor: its op, the source slot, and the exclusive bound of integers there."""
 
 
 def draw(graph: RebuiltGraph, place: int, readers: list[Reader], seed: int) -> None:
-    """Write the elements of one tensor, for these readers."""
+    """Draw the elements of one tensor for these readers, and write them into the tensor."""
     elements = drawn(graph.ws.library, graph.rows[place], readers, np.random.default_rng((seed, place)))
     np.copyto(graph.arrays[place], elements)
 
 
 def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
-    """Return root -> its readers, also those through views of it."""
+    """Return root -> its readers, including the readers of its views."""
     found: dict[int, list[Reader]] = {}
     for place, sources in enumerate(graph.sources):
         rows: list[Row | None] = [None if source is None else graph.rows[source] for source in sources]
@@ -118,9 +120,7 @@ def readers_of(graph: RebuiltGraph) -> dict[int, list[Reader]]:
 
 
 def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Generator) -> NDArray[Any]:
-    """Return the elements of one tensor, shaped and typed as the bridge holds them
-    (`RebuiltGraph.arrays`).
-    """
+    """Return random elements for one tensor, shaped and typed as in `RebuiltGraph.arrays`."""
     shape, kind = tuple(row["ne"][::-1]), row["type"]
     if kind.startswith("i") and kind[1:].isdigit():
         bounds = [bound for op, slot, bound in readers if (op, slot) in ROWS_BELOW]
@@ -138,8 +138,8 @@ def drawn(library: Library, row: Row, readers: list[Reader], rng: np.random.Gene
 
 
 def encoded(library: Library, numbers: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return float32 numbers as a ggml type holds them: bf16 as its 16 bits, quantised types as
-    bytes; whole numbers as they are.
+    """Return numbers converted to the ggml type `kind`: i32 and i64 as integers, bf16 as its 16
+    bits, quantised types as bytes. Raises EngineError if the library cannot quantise such rows.
     """
     if kind in {"i32", "i64"}:
         return np.ascontiguousarray(numbers, dtype=ELEMENTS[kind])

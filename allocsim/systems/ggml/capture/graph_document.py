@@ -1,18 +1,17 @@
-"""A planned ggml graph as a document: the program, the constraints of its planner, the plan.
+"""Turn a planned ggml graph into a document: its program, its planner's constraints, and its plan.
 
 Contract
 --------
 * `capture(graph, library)` walks the graph (`allocsim.systems.ggml.capture.graph_rows`) and
-  converts it with the importer of ggml dumps (`allocsim.systems.ggml.dump_document`), whose
-  conventions of time and bytes hold here too.
-* The graph must be planned (`ggml_gallocr_alloc_graph` or a scheduler) and its sources unchanged
-  since. Nothing is computed or written.
-* In a program of your own: `library = adopt()` finds the libggml that this process already has
-  mapped, probes the same file in a child process, and returns it; then `capture(pointer, library)`.
-  A binding that hides its `ggml_cgraph` pointer is refused with the reason.
+  converts the rows with the importer of ggml dumps (`allocsim.systems.ggml.dump_document`). The
+  conventions of that importer for time and bytes apply.
+* The graph must be planned (`ggml_gallocr_alloc_graph` or a scheduler), and the sources of its
+  nodes must not have changed since. `capture` computes nothing and writes nothing.
+* In your own program, call `library = adopt()`, then `capture(pointer, library)`. `adopt` finds the
+  libggml that this process already has mapped, probes the same file in a child process, and returns
+  the library. A binding that hides its `ggml_cgraph` pointer cannot be captured this way.
 
-O(nodes x sources). What this module does not see: whether the plan is sound
-(`allocsim.judge`).
+The cost is O(nodes x sources). This module does not judge the plan; `allocsim.judge` does.
 """
 
 import re
@@ -32,13 +31,13 @@ from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.ggml_dump import GRAPH, NONE
 
 NAMES = re.compile(r"/(?:libggml[^/]*|libllama[^/]*|libwhisper[^/]*|xllamacpp[^/]*)\.so[^/]*$")
-"""Names of files that may contain a ggml."""
+"""Matches the paths of files that may contain a ggml."""
 
 GRAPHS = "graphs"
-"""Key of `meta.ggml` for several programs: a list with the rows of each, as under GRAPH."""
+"""Key of `meta.ggml` for several programs: a list with the `meta.ggml` of each program."""
 
 USERS = ("libllama", "libwhisper")
-"""Libraries that use a ggml in their folder rather than contain one."""
+"""Libraries that do not contain a ggml themselves but use one in their folder."""
 
 
 def capture(
@@ -49,24 +48,20 @@ def capture(
     scheduler: int = 0,
     meta: dict[str, Any] | None = None,
 ) -> Document:
-    """Return the document of a planned graph. `buffers` and `scheduler` as in `graph_rows.walk`.
-
-    `meta` is added to the document's.
-
-    Raises EngineError where the pointer is no planned graph of this library.
+    """Return the document of a planned graph. `buffers` and `scheduler` have the same meaning as in
+    `graph_rows.walk`. `meta` is added to `meta.ggml` of the document. Raises EngineError if the
+    pointer is not a planned graph of this library.
     """
     return document(walk(library, graph, buffers=buffers, scheduler=scheduler, meta=meta))
 
 
 def document(rows: Rows, source: str = "capture") -> Document:
-    """Return the document of rows as `walk` gives them, or as a dump holds them."""
+    """Return the document of rows that `walk` returned or that a dump contains."""
     return dumps.loads(msgspec.json.encode(rows), source)
 
 
 def graphs_of(document: Document) -> list[Rows]:
-    """Return the rows of each program of a capture; none if it does not have the rows that are
-    needed to run it again.
-    """
+    """Return the rows of each program of a capture, or an empty list if a program has no rows."""
     about = document.meta.get("ggml")
     if not isinstance(about, dict):
         return []
@@ -79,9 +74,9 @@ def graphs_of(document: Document) -> list[Rows]:
 
 
 def ops_of_nodes(rows: Rows) -> list[int | None]:
-    """Return for each node the op of the document made of these rows.
+    """Return, for each node, the position of its op in the document that is made of these rows.
 
-    Returns None for an op-NONE node that became none.
+    The entry is None for a NONE node without sources, which becomes no op.
     """
     tensors = [*rows["leafs"], *rows["nodes"]]
     step = sum(row["op"] == NONE and row["view_src"] is None and not row["external"] for row in tensors)
@@ -99,12 +94,12 @@ def mapped() -> list[Path]:
 
 
 def adopt(path: str | Path | None = None) -> Library:
-    """Return the libggml that this process already uses, probed in a child.
+    """Return the libggml that this process already uses, after a probe in a child process.
 
-    `path` names it where several are mapped.
+    `path` names the library if several are mapped.
 
-    Raises EngineError where none is mapped, several are, or the library does not match what the
-    bridge knows.
+    Raises EngineError if no libggml is mapped, if several are mapped and `path` is None, or if the
+    probe refuses the library.
     """
     if path is not None:
         return checked(str(path))

@@ -1,22 +1,23 @@
-"""Live tensors rebuilt from the rows of a graph, with the same types, layouts, parameters and
-sources, at any addresses.
+"""Rebuild live tensors from the rows of a graph, with the same types, layouts, parameters and
+sources, at chosen offsets.
 
 Contract
 --------
-* `rebuild(ws, rows, offsets)` makes a tensor for each row, leafs first, in one buffer. Root *i*
-  lies `offsets[i]` bytes behind the buffer's base; a root without an offset lies apart, behind all
-  roots with one. A view lies in its root.
-* Rows must come from a graph of the same version of the library, with `op_params`
-  (`allocsim.systems.ggml.capture.graph_rows`): op and type are looked up by name, parameters are
-  numbers whose meaning belongs to the version.
-* Rows may come from a file, so they are checked: a tensor that does not fit in its root, and a type
-  or op that the library does not know, are refused. An op whose parameters are a pointer to code
-  (`CALLS_BACK`) becomes an op without the pointer that does nothing. A kernel may still fail an
-  assertion about shapes, which aborts: call this in a child process
-  (`allocsim.systems.ggml.access.child`).
+* `rebuild(ws, rows, offsets)` makes a tensor for each row, leafs first, in one buffer. The root
+  tensor *i* is placed `offsets[i]` bytes behind the aligned base of the buffer. A root without an
+  offset is placed behind all roots with an offset and overlaps no other root. A view is placed in
+  its root.
+* The rows must come from a graph of the same version of the library and must have `op_params`
+  (`allocsim.systems.ggml.capture.graph_rows`). Ops and types are looked up by name. Parameters are
+  numbers, and their meaning depends on the version.
+* Rows may come from a file, so they are checked. A tensor that does not fit in its root is refused,
+  and so is a type or op that the library does not know. An op that has a pointer to code among its
+  parameters (`CALLS_BACK`) is replaced by a NONE op, which does nothing.
+* A kernel may still fail an assertion about shapes, which aborts the process. Therefore run rebuilt
+  graphs in a child process (`allocsim.systems.ggml.access.child`).
 
-What this module does not see: the content of the memory
-(`allocsim.systems.ggml.capture.drawn_elements`), and results.
+This module does not write elements into the tensors; `allocsim.systems.ggml.capture.drawn_elements`
+does. It does not examine results.
 """
 
 import ctypes
@@ -34,13 +35,13 @@ from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
 
 CALLS_BACK: Final = frozenset({"MAP_CUSTOM1", "MAP_CUSTOM2", "MAP_CUSTOM3", "CUSTOM"})
-"""Ops whose parameters hold the address of a function, which rows from a file may not bring."""
+"""Ops with the address of a function as a parameter. An address from a file is never called."""
 
 UNEXECUTED: Final = (NONE, *ROOTS_KEPT)
 """Ops that the executor skips."""
 
 GAP: Final = 256
-"""Alignment in bytes of roots that lie apart: a multiple of every alignment of ggml."""
+"""Alignment, in bytes, of roots without an offset: a multiple of every alignment of ggml."""
 
 MOST_BYTES: Final = 1 << 32
 """The most bytes that a rebuilt graph may need."""
@@ -48,37 +49,39 @@ MOST_BYTES: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltGraph:
-    """The live tensors of rows: leafs, then nodes."""
+    """The live tensors of a graph rebuilt from rows. All lists have leafs first, then nodes."""
 
     ws: LibraryWorkspace
     rows: list[dict[str, Any]]
     tensors: list[int]
     arrays: list[NDArray[Any]]
-    """Their elements, as arrays over ggml's memory in numpy's order of dimensions.
+    """The elements of each tensor, as an array over ggml's memory in numpy's order of dimensions.
 
-    A type that numpy lacks is an array of bytes.
+    If `ELEMENTS` lacks the type of a tensor, the array has bytes.
     """
     sources: list[list[int | None]]
-    """For each tensor, the places of its sources by slot."""
+    """For each tensor, the places of its sources by slot; None for an empty slot."""
     roots: list[int]
-    """For each tensor, the place of the one that owns its memory."""
+    """For each tensor, the place of the root tensor that owns its memory."""
     leafs: int
+    """The number of leafs."""
     single: int
-    """A graph with room for one node; see `execute`."""
+    """A graph with room for one node, in which `execute` runs each kernel."""
 
     def execute(self, place: int) -> None:
-        """Run the kernel of one tensor."""
+        """Run the kernel of the tensor at this place of the lists."""
         self.ws.compute_node(self.single, self.tensors[place])
 
 
 def number_of(reference: int | str, leafs: int) -> int:
-    """Return the place of a tensor that rows name, leafs first."""
+    """Return the place, leafs first, of the tensor that a reference (5, or "L5") names."""
     return int(reference[1:]) if isinstance(reference, str) else leafs + reference
 
 
 def skipped(rows: Rows) -> set[int]:
-    """Return the nodes that the executor leaves out: those without the flag COMPUTE, in a version
-    of ggml that sets it on the others. A version that sets none runs them all.
+    """Return the nodes that ggml leaves out: nodes without the flag COMPUTE, except copies of the
+    scheduler. Older versions of ggml do not have this flag and run all nodes, so if no node has it,
+    no node is left out.
     """
     flagged = [bool(row["flags"] & FLAGS["compute"]) for row in rows["nodes"]]
     if not any(flagged):
@@ -87,8 +90,8 @@ def skipped(rows: Rows) -> set[int]:
 
 
 def unsplit(rows: Rows) -> Rows:
-    """Return the rows of the graph as it would run on one backend: each reader of a scheduler's
-    copy reads the original instead, and the copies have no readers.
+    """Return the rows of the graph as the graph would run on one backend. Each reader of a
+    scheduler's copy reads the original instead. The copies stay, without readers.
     """
     leafs = len(rows["leafs"])
     original = {leafs + n: row["src"][0] for n, row in enumerate(rows["nodes"]) if row["op"] == SPLIT_COPY}
@@ -103,7 +106,7 @@ def unsplit(rows: Rows) -> Rows:
 
 
 def sources_of(rows: Rows) -> list[list[int | None]]:
-    """Return for each tensor, leafs first, the places of its sources by slot."""
+    """Return, for each tensor, leafs first, the places of its sources by slot."""
     leafs = len(rows["leafs"])
     return [
         [None if reference is None else number_of(reference, leafs) for reference in row["src"]]
@@ -112,7 +115,7 @@ def sources_of(rows: Rows) -> list[list[int | None]]:
 
 
 def roots_of(rows: Rows) -> list[int]:
-    """Return for each tensor, leafs first, the place of the tensor that owns its memory."""
+    """Return, for each tensor, leafs first, the place of the root tensor that owns its memory."""
     leafs = len(rows["leafs"])
     everything = (*rows["leafs"], *rows["nodes"])
     return [
@@ -121,9 +124,9 @@ def roots_of(rows: Rows) -> list[int]:
 
 
 def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> RebuiltGraph:
-    """Return the live tensors of rows, roots placed as the module says.
-
-    Raises EngineError where a row cannot be made.
+    """Make the live tensors of rows, with the roots placed as the docstring of the module
+    describes. Raises EngineError if a row cannot become a tensor, or the graph needs more than
+    `MOST_BYTES`.
     """
     library = ws.library
     everything = [*rows["leafs"], *rows["nodes"]]
@@ -175,7 +178,7 @@ def _refuse(row: Mapping[str, Any], ops: Mapping[str, int], types: Mapping[str, 
 def _fits(nbytes: int, row: Mapping[str, Any], root: Mapping[str, Any], own: bool) -> None:  # noqa: FBT001 - a fact of the row
     if nbytes != row["nbytes"]:
         raise EngineError(
-            f"tensor {row['name']!r} has {row['nbytes']} bytes by its row, {nbytes} by its type and layout"
+            f"tensor {row['name']!r} has {row['nbytes']} bytes in its row, but {nbytes} by its type and layout"
         )
     if not own and row["view_offs"] + nbytes > root["nbytes"]:
         raise EngineError(f"tensor {row['name']!r} reaches beyond the {root['nbytes']} bytes of {root['name']!r}")
@@ -194,13 +197,13 @@ def _places(
             places[place] = end
             end += everything[place]["nbytes"]
     if end > MOST_BYTES or min(places.values(), default=0) < 0:
-        raise EngineError(f"the graph needs {end} bytes; up to {MOST_BYTES} are taken here")
+        raise EngineError(f"the graph needs {end} bytes; at most {MOST_BYTES} are allowed")
     return places, end
 
 
 def elements_at(row: Mapping[str, Any], address: int) -> NDArray[Any]:
-    """Return the elements of a row's tensor as an array over the memory at an address, in numpy's
-    order of dimensions; bytes where numpy lacks the type.
+    """Return the elements of a row's tensor as an array over the memory at an address. The
+    dimensions are in numpy's order. If `ELEMENTS` lacks the type, the array has bytes.
     """
     memory = np.ctypeslib.as_array((ctypes.c_uint8 * max(row["nbytes"], 1)).from_address(address))[: row["nbytes"]]
     if row["type"] not in ELEMENTS:

@@ -1,30 +1,34 @@
-"""Walk a planned ggml graph into plain rows: the input of its planner, and each address.
+"""Read a planned ggml graph into plain rows: the graph that the planner got, and all addresses.
 
 Contract
 --------
-* `walk(library, graph)` reads nodes by `ggml_graph_node`, leafs by the probed private field, and
-  returns the same object that a ggml dump holds (`allocsim.systems.ggml.dump_document`):
-  `{"meta", "leafs": [row], "nodes": [row]}`, a row being op, op_params, name, type, ne, nb, nbytes,
-  off, external, flags, view_src, view_offs, src, and unary for UNARY. References are node indices,
-  or "L9" for leaf 9; an empty source slot before a full one is None. `off` counts bytes from the
-  base of the compute buffer and is None elsewhere; `external` is memory the planner did not place
-  (another buffer, or bare data).
-* The compute buffer is the buffer with the usage COMPUTE, as gallocr marks its own; `buffers` names
-  it if that is not enough. With several compute buffers, `meta.buffers` lists name, size and
-  alignment, and a row's `buffer` names the one in which its `off` counts.
-* `scheduler` is the `ggml_backend_sched` that planned the graph. It runs a copy of the graph, with
-  a copy of each tensor that goes from one backend to another. That graph is found in the
-  scheduler's memory (`allocsim.systems.ggml.capture.scheduled_graph`), with all its compute
-  buffers. Such a copy is a row of op `SPLIT_COPY`, at the begin of its split.
-* Steps are positions in the node list. Nothing is written; the graph stays usable.
-* A pointer is checked before it is followed: its bytes must be readable, counts, ops, types and
-  dimensions must be ones of ggml, and a buffer's functions must be code. Memory that is no graph,
-  or no longer one, is refused with a line. Freed memory that still looks like a graph is accepted.
-* `observe` yields the nodes of a scheduler's run if its graph is not accessible; `walk_nodes`
-  makes rows of them.
+* `walk(library, graph)` reads the nodes by public functions and the leafs from a private field,
+  which the probe has checked. It returns the same object that a ggml dump contains
+  (`allocsim.systems.ggml.dump_document`): `{"meta", "leafs": [row], "nodes": [row]}`.
+* A row has the fields op, op_params, name, type, ne, nb, nbytes, off, external, flags, view_src,
+  view_offs and src, and the field unary if its op is UNARY. A reference to a tensor is the index of
+  a node, or "L9" for leaf 9. An empty source slot before a used slot is None.
+* `off` is the offset in bytes from the base of the compute buffer, or None for a tensor outside it.
+  `external` is true if the planner did not place the tensor: it is in another buffer, or its
+  address was set without a buffer.
+* The compute buffer is the buffer with the usage COMPUTE, which gallocr sets for its own buffers.
+  The parameter `buffers` names the compute buffers explicitly. If there are several, `meta.buffers`
+  lists their names, sizes and alignments. A row's `buffer` is then the index of the buffer to which
+  its `off` belongs.
+* `scheduler` is the `ggml_backend_sched` that planned the graph. It runs a copy of the graph, in
+  which each tensor that goes from one backend to another is copied. The scheduler's graph is found
+  in its memory (`allocsim.systems.ggml.capture.scheduled_graph`), together with all its compute
+  buffers. A copy of a tensor is a row of op `SPLIT_COPY` at the start of its split.
+* Steps are positions in the node list. Nothing is written, so the graph stays usable.
+* A pointer is checked before it is followed. Its bytes must be readable. Counts, ops, types and
+  dimensions must be possible in ggml, and the functions of a buffer must be executable. Memory that
+  is no graph, or no longer a graph, is refused with a one-line error. Freed memory that still looks
+  like a graph is accepted.
+* If the graph of a scheduler is not accessible, `observe` yields the nodes of its run, and
+  `walk_nodes` makes rows of these nodes.
 
-O(nodes x sources). What this module does not see: the meaning of a plan (`capture`), and the calls
-that made it.
+The cost is O(nodes x sources). This module does not interpret the plan
+(`allocsim.systems.ggml.capture.graph_document` does), and does not see the calls that made it.
 """
 
 import ctypes
@@ -44,13 +48,15 @@ from allocsim.systems.ggml.ggml_dump import COMPUTE_USAGE, SPLIT_COPY
 
 MAX_TYPE: Final = 63
 MAX_FLAGS: Final = 1 << 8
-"""A bound on types and flags that no version of ggml reaches."""
+"""An exclusive bound on a tensor's flags. No version of ggml reaches this bound or `MAX_TYPE`."""
 
 MAX_NODES: Final = 1 << 24
-"""The most nodes of a graph; a pointer with more is refused."""
+"""The most nodes of a graph. If a pointer leads to a graph with more room, it is refused."""
 
 EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
-"""`ggml_backend_sched_eval_callback`: tensor, whether it only asks, user data."""
+"""The type `ggml_backend_sched_eval_callback`; its second argument, `ask`, is whether the scheduler
+only asks if the tensor's elements are needed. The third argument is user data.
+"""
 
 Rows = dict[str, Any]
 
@@ -64,13 +70,11 @@ def walk(
     meta: dict[str, Any] | None = None,
     known: bool = False,
 ) -> Rows:
-    """Return the rows of a graph. `buffers` are the compute buffers.
-
-    Default: the only one of COMPUTE usage among the tensors. `known`: the caller built the graph
-    with this bridge, so that the pointer need not be checked.
-
-    Raises EngineError where the pointer is no graph, a source is not part of it, or the compute
-    memory is in several buffers.
+    """Return the rows of a graph. `buffers` are the compute buffers. By default they are the
+    buffers of usage COMPUTE that hold the tensors: one buffer, or several if a scheduler is given.
+    If `known` is true, the pointer is not checked, because the caller built the graph with this
+    bridge. Raises EngineError if the pointer is no graph, a source is not part of the graph, or,
+    without scheduler and `buffers`, several buffers have the usage COMPUTE.
     """
     nodes, leafs = nodes_and_leafs(library, graph) if known else _members(library, graph)
     if not scheduler:
@@ -84,13 +88,11 @@ def walk_nodes(
     library: Library, nodes: list[int], leafs: list[int] | None = None, *,
     copies: Mapping[int, int] | None = None, buffers: Sequence[int] | None = None, meta: dict[str, Any] | None = None,
 ) -> Rows:  # fmt: skip
-    """Return the rows of nodes in execution order, as `observe` saw them, without their graph.
-
-    `copies` has the copies of a scheduler: copy -> original.
-
-    Without `leafs`, the leafs are the sources that are no nodes, in order of first use. A planner
-    may place them in another order, so such rows show what ran and where, and are no evidence of
-    the planner's order.
+    """Return the rows of a list of nodes in execution order, such as the list that `observe`
+    yields. `copies` maps each copy that a scheduler made to its original. If `leafs` is None, the
+    leafs are the sources that are not nodes, in the order of their first use. A planner may place
+    leafs in another order. Rows made without `leafs` therefore show which nodes ran at which
+    addresses, but not the order in which the planner placed the leafs.
     """
     if leafs is None:
         leafs = _sources_outside(records(nodes), nodes)
@@ -148,31 +150,31 @@ def _members(library: Library, graph: int) -> tuple[list[int], list[int]]:
 
 
 def nodes_and_leafs(library: Library, graph: int) -> tuple[list[int], list[int]]:
-    """Return the addresses of nodes and leafs of a graph, without a check of the pointer."""
+    """Return the addresses of the nodes and of the leafs of a graph; the pointer is not checked."""
     head = graph_record(graph)
     nodes = pointers(library.ggml_graph_nodes(graph), library.ggml_graph_n_nodes(graph))
     return nodes, pointers(int(head["leafs"]), int(head["n_leafs"]))
 
 
 def _if_tensor(library: Library, memory: ReadableMemory, address: int) -> str:
-    """Return a text for the error if the pointer leads to a tensor instead of a graph, else ""."""
+    """Return a clause for the error message if the pointer leads to a tensor, else ""."""
     if memory.outside([address], TENSOR.itemsize) or _wrong_fields(library, records([address]))[0]:
         return ""
-    return "; it looks like a ggml_tensor: the graph that it is part of is needed"
+    return "; it looks like a ggml_tensor: give the graph that contains this tensor"
 
 
 def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence[int], whose: str) -> None:
     """Raise EngineError unless each address holds a tensor whose pointers can be followed."""
     lost = memory.outside(addresses, TENSOR.itemsize)
     if lost:
-        raise EngineError(f"{whose} names a tensor at {lost[0]:#x}, where there is none; was its context freed?")
+        raise EngineError(f"{whose} names a tensor at {lost[0]:#x}, where no tensor is; was its context freed?")
     if not addresses:
         return
     table = records(addresses)
     wrong = _wrong_fields(library, table)
     if wrong.any():
         raise EngineError(
-            f"{whose} names a tensor at {addresses[int(wrong.argmax())]:#x}, where there is none; was its context freed?"
+            f"{whose} names a tensor at {addresses[int(wrong.argmax())]:#x}, where no tensor is; was its context freed?"
         )
     roots = [root for root in dict.fromkeys(table["view_src"].tolist()) if root]
     if memory.outside(roots, TENSOR.itemsize):
@@ -185,7 +187,7 @@ def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence
 
 
 def _is_buffer(memory: ReadableMemory, address: int) -> bool:
-    """Return whether a buffer's first two functions are code. The first one, which frees the
+    """Return whether a buffer's first two functions are executable. The first one, which frees the
     buffer, may be absent if the buffer does not own its memory, as with weights mapped from a file.
     """
     free, base = pointers(address, 2)
@@ -193,8 +195,8 @@ def _is_buffer(memory: ReadableMemory, address: int) -> bool:
 
 
 def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which records cannot be tensors, as ggml does not have their op, type, dimensions,
-    strides or flags.
+    """Return, for each record, whether it cannot be a tensor: its op, type, dimensions, strides or
+    flags are impossible in ggml.
     """
     wrong = (table["op"] < 0) | (table["op"] >= len(library.ops)) | (table["type"] < 0) | (table["type"] > MAX_TYPE)
     wrong |= (table["ne"] < 0).any(axis=1) | (table["flags"] < 0) | (table["flags"] >= MAX_FLAGS)
@@ -203,12 +205,11 @@ def _wrong_fields(library: Library, table: NDArray[Any]) -> NDArray[np.bool_]:
 
 @contextmanager
 def observe(library: Library, scheduler: int) -> Iterator[list[int]]:
-    """Yield the list of nodes that a scheduler computes inside the block, in order.
+    """Yield a list to which each node that a scheduler computes inside the block is appended.
 
-    The callback asks for no node to be computed alone.
-
-    It is set by `ggml_backend_sched_set_eval_callback`, which any holder of a scheduler may call:
-    no graph pointer is needed.
+    The function sets a callback by `ggml_backend_sched_set_eval_callback`. Whoever has the
+    scheduler can call it, and no graph pointer is needed. The callback never asks for a tensor's
+    elements, so the scheduler does not compute any node alone.
     """
     seen: list[int] = []
 
@@ -230,26 +231,24 @@ def _sources_outside(table: NDArray[Any], nodes: Sequence[int]) -> list[int]:
 
 
 def _roots_outside(table: NDArray[Any], addresses: Sequence[int]) -> list[int]:
-    """Return the roots of views that are not in the graph, in order of appearance.
+    """Return the roots of views that are not in the graph themselves, in order of appearance.
 
-    They become leafs, whatever op made them.
-
-    An op-NONE view (`ggml_view_tensor`) does not have its root as a source, so ggml does not visit
-    it.
+    A view of op NONE (`ggml_view_tensor`) does not have its root as a source, so ggml does not
+    visit the root. `walk_nodes` makes these roots leafs, whatever op computed them.
     """
     known = set(addresses)
     return [root for root in dict.fromkeys(table["view_src"].tolist()) if root and root not in known]
 
 
 def compute_buffer(library: Library, table: NDArray[Any]) -> list[int]:
-    """Return the one buffer of COMPUTE usage among these tensors, or none.
+    """Return a list with the one buffer of COMPUTE usage among these tensors, or an empty list.
 
-    Raises EngineError if there are several.
+    Raises EngineError if several buffers have this usage.
     """
     found = compute_buffers(library, table)
     if len(found) > 1:
         raise EngineError(
-            f"the graph lies in {len(found)} compute buffers; give its scheduler, or name the buffers whose plan is meant"
+            f"the graph is in {len(found)} compute buffers; give its scheduler, or name the buffers of the plan to capture"
         )
     return found
 
@@ -282,7 +281,7 @@ def _named(names: dict[int, Any], source: int, reader: str) -> Any:
 
 
 def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffers: Sequence[int]) -> list[Rows]:
-    """Return a row for each tensor, without its references."""
+    """Return a row for each tensor, with `view_src` and `src` still empty."""
     ops = {number: bytes(library.ggml_op_name(number)).decode() for number in {*table["op"].tolist()}}
     types = {number: bytes(library.ggml_type_name(number)).decode() for number in {*table["type"].tolist()}}
     base = {buffer: library.ggml_backend_buffer_get_base(buffer) for buffer in buffers}
@@ -319,5 +318,5 @@ def _rows(library: Library, table: NDArray[Any], addresses: Sequence[int], buffe
 
 
 def _trimmed(words: list[int]) -> list[int]:
-    """Return the words up to the last that is not 0."""
+    """Return the words without the zeros at the end."""
     return words[: max((place + 1 for place, word in enumerate(words) if word), default=0)]

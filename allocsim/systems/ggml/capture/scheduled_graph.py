@@ -1,22 +1,23 @@
-"""The graph that a backend scheduler runs, found in the scheduler's memory.
+"""Find the graph that a backend scheduler runs in the scheduler's memory.
 
 Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
-planned from a graph with these nodes. It has the same nodes in the same order. Before each split it
-has, for every tensor that goes from one backend to another, a copy and a mark that keeps the
-original alive. The mark is left out; the copy is a node, and `copies` names its original.
+planned from a graph with these nodes. The scheduler's graph has the same nodes in the same order.
+It also has two nodes for each tensor that goes from one backend to another: a mark that keeps the
+original alive, and the copy. Both are placed before the split that reads the copy. The returned
+graph has no marks. Its `copies` maps each copy to its original.
 
-The scheduler's struct is private and differs between versions. The graph in it is recognised by its
-content: a `ggml_cgraph` whose lists can be read and whose nodes, without marks and copies, are the
-given ones.
+The scheduler's struct is private and differs between versions, so the graph in it is recognised by
+its content. It is a `ggml_cgraph` with readable lists, and its nodes without marks and copies are
+the given nodes.
 
-A pipelined scheduler keeps several copies of each tensor, one for each run that may be in flight,
-and makes all of them leafs, so that none is overwritten. The copy that this run makes is a node
-here and no leaf; those of other runs stay leafs, as if the host filled them. The scheduler also
-lists each tensor that the host fills among its leafs a second time, whether it is a leaf or, like a
-parameter, a node; here it is listed once.
+A pipelined scheduler keeps several copies of each tensor, one for each run that may be in flight.
+All these copies are leafs of the scheduler's graph, so that no copy is overwritten. In the returned
+graph, the copy that this run makes is a node and not a leaf. The copies of other runs stay leafs,
+as if the host wrote them. The scheduler also lists each tensor that the host writes among its leafs
+a second time, even if the tensor is a node, like a parameter. The returned graph lists it once.
 
-O(nodes). What this module does not see: rows (`allocsim.systems.ggml.capture.graph_rows`), and the
-backend of a split.
+The cost is O(nodes). This module makes no rows (`allocsim.systems.ggml.capture.graph_rows` does)
+and does not determine the backend of a split.
 """
 
 from collections.abc import Sequence
@@ -33,33 +34,32 @@ from allocsim.systems.ggml.access.structs import GRAPH, TENSOR, graph_record, po
 from allocsim.systems.ggml.ggml_dump import NONE
 
 STRUCT_WORDS: Final = 128
-"""Words of a `ggml_backend_sched` that are searched for its graph; in 0.26.0 it is at word 43."""
+"""Words of a `ggml_backend_sched` that are searched for its graph (word 43 in ggml 0.26.0)."""
 
 MOST_COPIES: Final = 64
-"""The most marks and copies for each node of a graph; a split has at most 30 inputs."""
+"""The most nodes, with marks and copies, per node of a graph; a split has at most 30 inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledGraph:
-    """The tensors of a scheduler's graph, by address."""
+    """The addresses of the tensors of a scheduler's graph."""
 
     word: int
-    """The word of the scheduler at which its `ggml_cgraph` begins."""
+    """The index of the 8-byte word of the scheduler at which its `ggml_cgraph` begins."""
     nodes: list[int]
-    """Nodes in order, with copies and without marks."""
+    """The nodes in order, with copies and without marks."""
     leafs: list[int]
-    """Leafs in order, without those that are nodes too."""
+    """The leafs in order, without tensors that are also nodes."""
     copies: dict[int, int]
-    """Copy -> original."""
+    """The address of each copy -> the address of its original."""
 
 
 def scheduled_graph(
     library: Library, scheduler: int, nodes: Sequence[int], *, word: int | None = None
 ) -> ScheduledGraph:
-    """Return the graph of a scheduler; raise EngineError if it has no plan of these nodes.
-
-    `word` is where the graph of another scheduler of this library was found. With it pointers are
-    followed unchecked, so pass it only for a scheduler that the caller made.
+    """Return the graph of a scheduler; raise EngineError if it has no plan of these nodes. `word`
+    is the word at which the graph of another scheduler of this library was found. If `word` is
+    given, pointers are first followed unchecked. Pass it only for a scheduler that the caller made.
     """
     if word is not None:
         known = _graph_at(library, None, scheduler, word, nodes)

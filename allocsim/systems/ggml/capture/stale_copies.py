@@ -1,15 +1,15 @@
-"""Copies between backends that are read after their original was overwritten: a fault of ggml's
-scheduler, not of its plan.
+"""Find reads of copies between backends that are stale because the original was overwritten. Such a
+read is a fault of ggml's scheduler, not of its plan.
 
-The scheduler copies a tensor to another backend once, at the begin of the first split that reads it
-there. If an op writes into the original afterwards (`*_inplace`, CPY, SET, an accumulator, an
-optimizer), the scheduler does not copy again. A later reader on the other backend then gets the old
-bytes; on a single backend it would get the new ones.
+The scheduler copies a tensor to another backend once, at the start of the first split that reads
+the tensor there. If an op writes into the original afterwards (`*_inplace`, CPY, SET, an
+accumulator, an optimizer), the scheduler does not copy again. A later reader on the other backend
+then reads the old bytes; on a single backend the same reader would read the new bytes.
 
-Contract: `stale_copies(rows)` returns each node that reads such a copy, with the copy's original
-and the first node that overwrote it. Bytes are compared as spans, from the first to the last byte
-of a view. O(nodes x sources + copies x writes). What this module does not see: whether the program
-needs the old bytes.
+Contract: `stale_copies(rows)` returns each node that reads a stale copy, the copy's original, and
+the first node that overwrote the original. The bytes of two tensors are compared as byte ranges,
+each from the first byte of a view to its last. The cost is O(nodes x sources + copies x writes).
+The module does not know whether the program needs the old bytes.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from allocsim.systems.ggml.dump_document import SIDE_EFFECTS
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY
 
 Span = tuple[int, int, int]
-"""Root, first byte in the root, and the byte behind the last."""
+"""A byte range in a root tensor: the root's place, the first byte, and the byte behind the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleCopy:
-    """Names of tensors, and the reading node."""
+    """One read of a stale copy: the reading node, and the names of the three tensors involved."""
 
     node: int
     reader: str
@@ -35,7 +35,7 @@ class StaleCopy:
 
 
 def stale_copies(rows: Rows) -> list[StaleCopy]:
-    """Return the reads of copies whose originals were overwritten after the copy."""
+    """Return the reads of each copy that are later than a write into the copy's original."""
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     roots, sources = roots_of(rows), sources_of(rows)
     copied: dict[int, tuple[int, Span]] = {}

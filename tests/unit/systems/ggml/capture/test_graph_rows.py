@@ -110,7 +110,7 @@ def test_a_pointer_to_nowhere_is_refused_and_not_followed(address):
 
 
 def test_a_tensor_is_told_to_be_one_and_is_no_empty_graph():
-    assert refusal(walk_tensor).endswith("it looks like a ggml_tensor: the graph that it is part of is needed")
+    assert refusal(walk_tensor).endswith("it looks like a ggml_tensor: give the graph that contains this tensor")
 
 
 @pytest.mark.parametrize("how", ["context", "allocator"])

@@ -59,7 +59,10 @@ def test_elements_that_do_not_fit_are_refused(elements: object, document: Docume
     """Rows may come from anybody's file."""
     rows = _rows(document)
     rows["leafs"][0]["elements"] = elements
-    with Child("before") as child, pytest.raises(EngineError, match="the elements of 'x' are not those of its type"):
+    with (
+        Child("before") as child,
+        pytest.raises(EngineError, match="the elements of 'x' are no base64 of elements of its type"),
+    ):
         child.call(depart, rows, {}, seed=0)
 
 
