@@ -1,5 +1,5 @@
-"""Evidence of K, D and P for a captured graph, measured on a library of its version, for `allocsim
-capture`, `audit` and `diagnose`.
+"""Measure the evidence of the detectors K, D and P for a captured graph, on a libggml of the
+graph's version. The commands `allocsim capture`, `audit` and `diagnose` use it.
 
     evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
     evidence, whys, by = examine(document, library="./libggml.so")
@@ -7,26 +7,29 @@ capture`, `audit` and `diagnose`.
 Contract
 --------
 * A document is a capture if `meta.ggml.graph` has the rows of its graph
-  (`allocsim.systems.ggml.ggml_dump.GRAPH`), or `meta.ggml.graphs` those of several
-  (`allocsim.systems.ggml.capture.computed_graphs`), and these rows make the programs of the
-  document. It has one plan for each program, from any planner. A document without a session is
-  judged as two runs, so that R has a second run to examine.
-* K measures exactly the pairs that each plan uses (`allocsim.systems.ggml.k_audit.plan_pairs`). D
-  runs the graph in memory of its own for each tensor and under the plan in lockstep
-  (`allocsim.systems.ggml.d_lockstep`). Both start from the elements that a record has for its
-  leafs, K from the operands that these lead to. Without a record the elements are drawn from the
-  seed, as a capture has no data.
+  (`allocsim.systems.ggml.ggml_dump.GRAPH`), or `meta.ggml.graphs` has the rows of several graphs
+  (`allocsim.systems.ggml.capture.computed_graphs`). The rows must convert to the programs of the
+  document. The document must have one plan for each program, from any planner. A document without a
+  session is judged as two runs, so that R has a second run to examine.
+* K measures exactly the in-place pairs that each plan uses
+  (`allocsim.systems.ggml.k_audit.plan_pairs`).
+* D runs the graph twice in lockstep: with separate memory for each tensor, and under the plan
+  (`allocsim.systems.ggml.d_lockstep`).
+* If a record has elements for the leafs, D starts from these elements. K then uses the operands
+  that a run from these elements computes. Without a record the elements are drawn from the seed,
+  because a capture has no data.
 * P runs each distinct op alone between red zones (`allocsim.systems.ggml.guarded_evidence`).
-* No detector runs an op that calls a function of the program (`map_custom`); it is named instead. D
-  gives its result drawn elements, equal on both sides, and goes on.
+* No detector runs an op that calls a function of the program (`map_custom`). Such an op is reported
+  as not examined. D writes drawn elements into its result, equal on both sides, and continues.
 * No detector runs a node that ggml leaves out (`graph_rebuilding.skipped`). Such a node has memory
   in the plan and is an op of the document, so S judges it as if it ran.
-* The document never names the file of the library, as it may be hostile: the library is an
-  installed one of the version in the document, or the caller's, which must have that version, since
-  the parameters of ops are those of one version.
-* `whys` has, by detector letter, why a part could not be run; such a part is never called clean.
+* The file of the library is never taken from the document, because the document may be hostile. The
+  library is an installed one of the document's version, or a library that the caller gives. The
+  caller's library must have the document's version too, because op parameters differ by version.
+* `whys` maps the letter of a detector to the reason why a part could not be run. Such a part is
+  never reported as clean.
 
-What this module does not see: the fault behind the evidence (`allocsim.verdict`).
+This module does not name the fault behind the evidence; `allocsim.verdict` does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,27 +67,27 @@ from allocsim.systems.ggml.k_audit.plan_pairs import measure_pairs, shared_pairs
 from allocsim.verdict.evidence import Evidence, KernelRow, Origin
 
 MOST_CUSTOMS: Final = 3
-"""Ops that call back that are named."""
+"""The most ops that one reason names; the other ops are counted."""
 
 RUNS: Final = 2
-"""Runs of the session that is judged: the first, and one after it over the same memory."""
+"""The number of runs of a judged document without a session: two runs over the same memory."""
 
 Whys = dict[str, str]
 
 
 def is_capture(document: Document) -> bool:
-    """Return whether a document holds the rows of a ggml graph, enough to run it again."""
+    """Return whether a document has the rows of its ggml graphs, which are needed to run them."""
     return bool(graphs_of(document))
 
 
 def examine(
     document: Document, *, library: str | None = None, child: Child | None = None, seed: int = 0, guards: bool = True
 ) -> tuple[Evidence, Whys, str]:
-    """Return the evidence, for each detector that could not run why not, and whose kernels were run
-    ("" if none).
+    """Return the evidence, the reasons why a detector could not run, and a text that names the
+    library of the kernels ("" if no kernel was run).
 
-    `child` is an open library to use instead of `library`; see the module for which is taken where
-    neither is given. P is left out where nothing `guards`.
+    `child` is a child process with an open library, used instead of `library`. If neither is given,
+    an installed library of the document's version is used. If `guards` is false, P is left out.
     """
     evidence = Evidence(document=_session(document))
     version = str(document.meta.get("ggml", {}).get("version", ""))
@@ -100,14 +103,14 @@ def examine(
 
 
 def _elements_in(plans: Sequence[CapturedPlan]) -> str:
-    """Say how many leafs have elements that were recorded, where any has."""
+    """Return a clause with the number of leafs with recorded elements, or "" if there are none."""
     rows = [row for one in plans for row in (*one.rows["leafs"], *one.rows["nodes"])]
     filled = ["elements" in row for row in rows if row["op"] == NONE and row["view_src"] is None]
     return f"; K and D on what {sum(filled)} of {len(filled)} leafs held" if any(filled) else ""
 
 
 def installed(version: str) -> str:
-    """Return the name of an installed libggml of that version; raise EngineError where none is."""
+    """Return the name of an installed libggml of that version, or raise EngineError."""
     found = {}
     for which in WHEELS:
         try:
@@ -119,7 +122,7 @@ def installed(version: str) -> str:
             return which
     here = ", ".join(f"{which} is {one}" for which, one in found.items()) or "none is installed"
     raise EngineError(
-        f"no installed libggml is ggml {version or 'of a version that the document names'} ({here}); give one by --ggml"
+        f"no installed libggml is ggml {version or 'of a version that the document names'} ({here}); give one with --ggml"
     )
 
 
@@ -130,17 +133,17 @@ def _session(document: Document) -> Document:
 
 
 def captured_plans(document: Document) -> tuple[CapturedPlan, ...]:
-    """Return rows and plan of each program of a capture.
+    """Return the rows and the plan of each program of a capture that a run uses.
 
-    Raise EngineError where it is none, or its graphs are not those of its programs.
+    Raises EngineError if the document is no capture, or its graphs are not those of its programs.
     """
     graphs, programs = graphs_of(document), document.programs
     if not graphs:
-        raise EngineError("the document holds no ggml graph that could be run (meta.ggml.graph)")
+        raise EngineError("the document has no ggml graph that could be run (meta.ggml.graph)")
     if [plan.program for plan in document.plans] != [*programs] or len(graphs) != len(programs):
-        raise EngineError("a capture is run with one plan for each program; the document has others")
+        raise EngineError("a capture needs one plan and one graph for each program; the document has others")
     if any(run.program is not run.plan.program for run in document.runs):
-        raise EngineError("a capture is run with one plan for each program; a run has that of another")
+        raise EngineError("a capture needs one plan for each program; a run has the plan of another program")
     first: dict[int, int] = {}
     for number, run in enumerate(document.runs):
         first.setdefault(id(run.program), number)
@@ -154,7 +157,7 @@ def captured_plans(document: Document) -> tuple[CapturedPlan, ...]:
 def _captured_plan(program: int, run: int, rows: Rows, plan: Plan) -> CapturedPlan:
     made = document_of(rows, "meta.ggml.graph")
     if not _same_program(made.programs[0], plan.program):
-        raise EngineError("the graph in meta.ggml.graph is not that of the document's program")
+        raise EngineError("the graph in meta.ggml.graph is not the graph of the document's program")
     roots = [place for place, root in enumerate(roots_of(rows)) if place == root]
     starts = _arena_starts(plan)
     offsets = {
@@ -166,11 +169,11 @@ def _captured_plan(program: int, run: int, rows: Rows, plan: Plan) -> CapturedPl
 
 
 ARENA_ALIGNMENT: Final = 4096
-"""Where arenas begin that are laid end to end to be run."""
+"""The alignment, in bytes, of the arenas of a plan in the buffer in which it is run."""
 
 
 def _arena_starts(plan: Plan) -> list[int]:
-    """Return where each arena begins, laid end to end."""
+    """Return the start of each arena, in bytes, if a plan's arenas are placed one after another."""
     starts, end = [], 0
     for arena in range(len(plan.program.arenas)):
         starts.append(end)
@@ -218,7 +221,9 @@ def _measured(
         empty = sum(count for _, count in departed)
         evidence = msgspec.structs.replace(evidence, origins=origins, diverges=bool(origins))
         if empty:
-            whys["D"] = f"{empty} results are not finite with the drawn elements; behind them D sees little"
+            whys["D"] = (
+                f"{empty} results have no finite element with the drawn elements; D finds little in their readers"
+            )
     try:
         watched = [guarded(child, one, seed) for one in (plans if guards else ())]
     except EngineError as error:
@@ -233,8 +238,8 @@ def _measured(
 
 
 def _customs(plans: Sequence[CapturedPlan]) -> list[str]:
-    """Say which ops are not examined, since they call a function of the program that made the
-    graph.
+    """Return the text that names the ops that are not examined, because they call a function of the
+    program that made the graph.
     """
     names = [f"{row['op']} {row['name']!r}" for one in plans for row in one.rows["nodes"] if row["op"] in CALLS_BACK]
     return [f"not examined: {_few(names)} (a function of the program)"] if names else []
@@ -271,14 +276,16 @@ def _kernels(captured: CapturedPlan, child: Child, seed: int, *, alone: bool) ->
 
 
 def _with_elements(rows: Rows, operands: Sequence[str | None]) -> Rows:
-    """Return a graph of one op whose leafs bring these elements, by slot."""
+    """Return the rows of a graph of one op, with the elements of its leafs set by source slot."""
     (slots,) = sources_of(rows)[len(rows["leafs"]) :]
     brought = {leaf: text for leaf, text in zip(slots, operands, strict=True) if leaf is not None}
     return {**rows, "leafs": [{**row, "elements": brought[leaf]} for leaf, row in enumerate(rows["leafs"])]}
 
 
 def operands_of(library: Library, rows: Rows, nodes: Sequence[int], *, seed: int) -> list[list[str | None]]:
-    """Task: return what some nodes read, by slot, where the graph runs in memory of its own."""
+    """Run the graph with separate memory for each tensor, and return what some nodes read: for each
+    node, the base64 elements of each source slot. A task of a child process.
+    """
     with LibraryWorkspace(library) as ws:
         graph, left_out, wanted = rebuild(ws, unsplit(rows), {}), skipped(rows), set(nodes)
         fill(graph, seed)
@@ -314,16 +321,15 @@ def _departures(captured: CapturedPlan, child: Child, seed: int) -> tuple[tuple[
 
 
 def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: int) -> tuple[list[Departure], int]:
-    """Task: run a graph under its plan and in memory of its own, in lockstep.
-
-    Return where it departs, and how many results are not finite.
-
-    One thread: a race is K's to find, and a reference that races is none. The reference knows no
-    backends: it reads each tensor and no scheduler's copy of it.
+    """Run a graph in lockstep under its plan and with separate memory for each tensor. Return the
+    departures, and the number of results without any finite element. This function is a task of a
+    child process. One thread is used, because a reference with races would be no reference; K looks
+    for races. The reference has no backends: where the planned side reads a scheduler's copy, it
+    reads the original.
     """
     with LibraryWorkspace(library) as planned_ws, LibraryWorkspace(library) as reference_ws:
         planned, reference = rebuild(planned_ws, rows, offsets), rebuild(reference_ws, unsplit(rows), {})
-        fill(reference, seed)  # it knows the readers behind a scheduler's copy
+        fill(reference, seed)  # in the reference, the readers of a scheduler's copy read the original
         for place, row in enumerate(planned.rows):
             if row["op"] == NONE and row["view_src"] is None:
                 np.copyto(planned.arrays[place], reference.arrays[place])

@@ -1,15 +1,18 @@
-"""A cure in ggml's own terms: the public function to call and where, or the line of ggml that lists
-an unsafe pair.
+"""Describe a cure in ggml's own terms: the public function to call and the point at which to call
+it, or the table of ggml that lists an unsafe in-place pair.
 
     for text in curing_calls(document, outcome.causes): print(text)
 
     cause 1: ggml_set_output(inner), before the graph is allocated
 
-Contract: there is a text for each cause, in order, and none for causes that no such change mends.
-For each change of the cure, or without a cure for each part to be mended, the text has the call
-that makes the change, or says that no public function does.
-Calls are those of ggml.h, ggml-alloc.h and ggml-backend.h since ggml 0.9. What this module does not
-see: whether the cure is right (`allocsim.cure`), and the language of the host.
+Contract: the result has one text for each cause, in order. A cause has no text if no change of its
+kind is listed in `CALLS` or `LAID`. For each change of the cure, the text has the ggml call that
+makes the change, or says that no public function does. If a cause has no cure, the text has the
+call for each part to be mended. The calls are those of ggml.h, ggml-alloc.h and ggml-backend.h
+since ggml 0.9.
+
+This module does not check whether the cure is right (`allocsim.cure` does). It does not know the
+programming language of the host.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def curing_calls(document: Document, causes: "Sequence[Cause]") -> list[str]:
-    """Return the texts that say how to cure the causes by calls of ggml."""
+    """Return one text for each cause that calls of ggml can cure; the text names these calls."""
     texts = ((cause.number, "; ".join(_calls(document, cause))) for cause in causes)
     return [f"cause {number}: {text}" for number, text in texts if text]
 
 
 def _calls(document: Document, cause: "Cause") -> Iterator[str]:
-    """Yield the call for each change of a cure, or without a cure for each part to be mended; a pin
-    forbids its pairs by itself.
+    """Yield the call for each change of a cure, or, without a cure, for the cause's own change. A
+    pin forbids the pairs of its buffer, so these pairs need no call.
     """
     changes = (cause.change,) if cause.cure is None or cause.turns else cause.cure.changes
     pinned = {(change.problem, change.plan, change.buffer) for change in changes if change.kind == "pin"}
@@ -48,9 +51,9 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
 
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
-    """Return the kind of a change, or of the fault in a part of a record. It ends in `, gone` if
-    the host freed the memory before the run that lacks an upload, which would then write into freed
-    memory, or before a late read.
+    """Return the key of `CALLS` for a change: the kind of the change, or `NOT_COMPUTED`. The key is
+    `upload, gone` or `late, gone` if the host freed the memory before the run that lacks an upload,
+    or before a late read. A plain upload would then write into freed memory.
     """
     host = host_told(document.meta)
     if change.kind == "unwritten" and host is not None and host.of == NOT_COMPUTED:
@@ -83,8 +86,8 @@ def _upload(change: Change, document: Document) -> str:
     for run, compute, taken in zip(document.runs, host.computes, host.taken, strict=False):
         takers = [taken[name] for name in names if name in taken]
         if takers and run.program is program:
-            return f"{calls} before compute {compute}, behind {takers[0]}, which takes its bytes"
-    return f"{calls} before this run, behind ggml_gallocr_alloc_graph and every run that takes its bytes"
+            return f"{calls} before compute {compute} and after {takers[0]}, which overwrites these bytes"
+    return f"{calls} before this run, after ggml_gallocr_alloc_graph and after each run that overwrites these bytes"
 
 
 def _look(change: Change, document: Document) -> str:
@@ -99,19 +102,19 @@ def _wait(change: Change, document: Document) -> str:
     if op.kind in {HOST_READ, HOST_WRITE}:
         return f"{WAITED} {program.ops.called(change.op)}"
     return (
-        f"ggml_backend_event_record behind {program.ops.called(change.after)}, and ggml_backend_event_wait "
+        f"ggml_backend_event_record after {program.ops.called(change.after)}, and ggml_backend_event_wait "
         f"before {program.ops.called(change.op)}"
     )
 
 
 LAID: Final = frozenset({"lifetime", "slot", "place", "apart", "address", "state", "stale"})
-"""Kinds of change that move a buffer or make it live longer."""
+"""Kinds of change that move a buffer or make its live range longer."""
 
-NONE: Final = "no public function does it: what lays out the graph (ggml-alloc) is to be mended"
+NONE: Final = "no public function does it: the planner of the graph (ggml-alloc) must be corrected"
 
 MOVED: Final = (
-    "what is to last goes into a context of its own (ggml_backend_alloc_ctx_tensors), or each graph gets an "
-    "allocator of its own (ggml_gallocr_new)"
+    "put tensors that must keep their bytes into a context of their own (ggml_backend_alloc_ctx_tensors), or give "
+    "each graph an allocator of its own (ggml_gallocr_new)"
 )
 """The advice to a caller whose graphs overwrite each other's memory."""
 
@@ -128,25 +131,24 @@ CALLS: Final[dict[str, Callable[[Change, Document], str]]] = {
     "pair": _output,
     "upload": _upload,
     "wait": _wait,
-    "runs": lambda *_: f"{WAITED} anything of the next run, its uploads among them",
+    "runs": lambda *_: f"{WAITED} any call of the next run, including its uploads",
     "late": lambda change, document: (
-        f"{_look(change, document)} before another graph runs, or is uploaded, in this memory, or an allocator of its own (ggml_gallocr_new) for each"
+        f"{_look(change, document)} before another graph runs in this memory or is uploaded into it; or give each graph an allocator of its own (ggml_gallocr_new)"
     ),
     "upload, gone": lambda change, document: (
-        f"the memory of {', '.join(_uploaded(change, document))} was given back {FREED}, which is to be done behind "
-        f"this run; or it is allocated anew, and then uploaded"
+        f"the memory of {', '.join(_uploaded(change, document))} was given back {FREED}: give it back after this run, or "
+        f"allocate it anew before this run and then upload"
     ),
     "late, gone": lambda change, document: f"{_look(change, document)} before its memory is given back {FREED}",
     NOT_COMPUTED: lambda *_: (
-        "ggml_backend_sched_reset(sched) before this graph is computed: a scheduler that holds a graph computes that one, "
-        "whichever it is given"
+        "ggml_backend_sched_reset(sched) before this graph is computed: a scheduler that already holds a graph computes "
+        "that graph, whatever graph is passed to it"
     ),
     "kernel": lambda change, _: (
-        f"ggml_op_can_inplace is not to name {change.op_kind}; until then, "
-        f"ggml_set_output of its operand {change.operand}"
+        f"remove {change.op_kind} from ggml_op_can_inplace; until then, call ggml_set_output on its operand {change.operand}"
     ),
 }
-"""Kind of change -> the text that says how to make it in ggml."""
+"""The key of a change (see `_form`) -> a function that returns the text with the ggml call."""
 
 
 __all__ = ["curing_calls"]

@@ -1,14 +1,16 @@
-"""D on ggml's kernels: a graph is run node by node under a plan and beside a reference, and every
-difference is healed where it arises.
+"""Run the detector D on ggml's kernels: a graph is run node by node under a plan and on a
+reference. After each difference the reference's result is copied to the planned side.
 
-Contract: `lockstep(run, node, planned, reference, ...)` compares the operands of a node on the two
-sides. It runs the node on the reference, and on the planned side unless an operand differs. A
-difference is returned as a `Departure`, and the reference's result is copied to the planned side. A
-departure is of kind `operand` if the operands differ, of kind `result` if equal operands give other
-bytes. Sources that a kernel does not read (`NOT_READ`) are not compared.
+Contract: `lockstep(run, node, op, planned, reference)` compares the operands of a node on the two
+sides. It always runs the node on the reference. It runs the node on the planned side only if all
+operands are equal. A difference is returned as a `Departure`, and the reference's result is copied
+to the planned side. The departure has the kind `operand` if operands differ. It has the kind
+`result` if the operands are equal and the results differ. Sources that a kernel does not read
+(`NOT_READ`) are not compared.
 
-Both sides run the library's kernels one node at a time, without its one fusion (RMS_NORM and MUL),
-which changes no byte. What this module does not see: how the two sides were laid out.
+Both sides run the library's kernels one node at a time. The library's one fusion (RMS_NORM and
+MUL), which changes no byte, therefore does not happen. This module does not know the addresses of
+the tensors on the two sides.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,20 +28,21 @@ Operands = Sequence[NDArray[Any] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A place where the planned run leaves the reference by itself."""
+    """A node at which the planned side first differs from the reference."""
 
     run: int
     node: int
     what: str
-    """`operand` or `result`."""
+    """The kind of the departure: `operand` or `result`."""
     slot: int
-    """Source slot of an operand; 0 of a result."""
+    """The source slot of a differing operand; 0 if the result differs."""
     error: float | None
+    """The relative error of the differing tensor, as `relative_error` returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """One node on one side: its sources by slot, its result, and how it is run."""
+    """One node on one side: its sources by slot, its result, and the function that runs it."""
 
     operands: Operands
     result: NDArray[Any]
@@ -47,9 +50,9 @@ class NodeSide:
 
 
 def lockstep(run: int, node: int, op: str, planned: NodeSide, reference: NodeSide) -> Departure | None:
-    """Run one node on both sides as the module says.
+    """Run one node on both sides, as the docstring of the module describes.
 
-    Return where the planned side departs, None if it does not.
+    Return the departure of the planned side, or None if operands and results are equal.
     """
     unread = NOT_READ.get(op, ())
     pairs = list(zip(planned.operands, reference.operands, strict=True))

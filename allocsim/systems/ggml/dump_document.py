@@ -1,39 +1,39 @@
-"""ggml: a captured graph and the addresses its allocator gave out (rows:
-`allocsim.systems.ggml.ggml_dump`).
+"""Import a dumped ggml graph, with the addresses that its allocator chose, as a document. The rows
+of the dump are read by `allocsim.systems.ggml.ggml_dump`.
 
-Time: ggml has no lifetimes; its nodes run in list order and are the steps here, after one
-`host.write` for each tensor the host fills and before one `host.read` for each tensor flagged
-OUTPUT, or named in `meta.reads`. Dimensions are reversed (`ne` and `nb` have the fastest first).
-All four dimensions are kept, so layouts compare as in ggml.
+Time: ggml has no live ranges. Its nodes run in list order and are the steps of the program. Before
+them there is one `host.write` for each tensor that the host writes. After them there is one
+`host.read` for each tensor that is flagged OUTPUT or named in `meta.reads`. Dimensions are
+reversed, because `ne` and `nb` have the fastest first. All four dimensions are kept, as in ggml.
 
 Buffers and values
-    A root tensor is a buffer and its first value; every other tensor is a value in its root's
-    buffer. Values stand in the order of the graph, leafs first, except that a leaf which is a view
-    of a node follows the nodes. Flags go into the value's `meta`. External leafs and parameters
-    keep their memory: role `parameter`, `own`, read-only unless a node writes them. Other external
-    tensors are temporary and `own`. A tensor that the host fills has the role `input`.
+    A root tensor is a buffer and its first value. Each other tensor is a value in its root's buffer.
+    Values are in the order of the graph, leafs first, but a leaf that is a view of a node comes after
+    the nodes. Flags are in the value's `meta`. External leafs and parameters have the role `parameter`
+    and are `own`; they are read-only unless a node writes them. Other external tensors are temporary
+    and `own`. A tensor that the host writes has the role `input`.
 Ops
-    VIEW, RESHAPE, PERMUTE and TRANSPOSE are `view`. A view with op NONE gets no op, as ggml does not
-    count it; if it is a node, an op `none` has its sources in `meta.src`, for ggml counts these.
-    SPLIT_COPY is `same`. Any other node is an op of its own name in lower case, whose operands are
-    the tensors that its kernel reads; the destination of CPY is no operand. If an operand's bytes
-    were overwritten after it was made (accumulators, copied roots), the op reads the value that
-    lies there now: the last one written if it has the same layout, else a value that no op makes.
-    `meta.src` has the sources as ggml counts them if they differ from the operands. `meta.slots`
-    has the source slot of each operand if it differs from its position
-    (`allocsim.programs.slots`): an optional source is left out or not read, or an operand is no
-    source. The momenta that OPT_STEP_ADAMW writes, and the result of SET_ROWS, which keeps the rows
-    it does not write, are results over operands.
+    VIEW, RESHAPE, PERMUTE and TRANSPOSE become `view`, and SPLIT_COPY becomes `same`. A view with op
+    NONE gets no op, because ggml does not count it. If it is a node with sources, an op `none` has
+    these sources in `meta.src`, because ggml counts them. Any other node is an op with its own name in
+    lower case. The operands are the tensors that its kernel reads, so the destination of CPY is no
+    operand. If an operand's bytes were overwritten after it was made (accumulators, copied roots),
+    the op reads the value that is there now. This is the last written value if its layout is equal,
+    else a value that no op makes. `meta.src` has the sources as ggml counts them if they differ from
+    the operands. `meta.slots` has the source slot of each operand if it differs from its position
+    (`allocsim.programs.slots`): a source was left out or is not read, or an operand is no source. Two
+    kinds of results are placed over operands: the momenta that OPT_STEP_ADAMW writes, and the result
+    of SET_ROWS, which keeps the rows that the op does not write.
 Declared in place
-    Every op of `meta.inplace_ops` over every source of the same type and layout, and every result
-    in an existing buffer over the operand that lies exactly there.
+    An op of `meta.inplace_ops` may write over each source of the same type and layout. A result in an
+    existing buffer may be written over an operand with exactly the same bytes.
 Problem and plan
-    The problem is that of `allocsim.allocators.ggml_belief`, with the constraints of the dumped
-    planner: OUTPUT roots are pinned (a flag on a view alone pins nothing, as in ggml), external
-    buffers are `own`. The plan has the dump's addresses; each compute buffer is an arena.
+    The problem comes from `allocsim.allocators.ggml_belief`, with the constraints of the dumped
+    planner. OUTPUT roots are pinned, and external buffers are `own`. A flag on a view alone pins
+    nothing, as in ggml. The plan has the dump's addresses; each compute buffer is an arena.
 
-Quantised types are opaque bytes (`u8`), the fastest dimension in bytes. Source: ggml `ggml.h`,
-`ggml-alloc.c`, `ggml-opt.cpp`.
+A quantised type becomes opaque bytes (`u8`), with the fastest dimension in bytes. The conventions
+come from `ggml.h`, `ggml-alloc.c` and `ggml-opt.cpp`.
 """
 
 import re
@@ -64,32 +64,30 @@ from allocsim.programs.slots import SLOTS
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, SPLIT_COPY, DumpedGraph, Four, Meta, parse
 
 NOT_READ: Final = {"CPY": (1,)}
-"""Op -> slots that ggml counts as sources and its kernel does not read."""
+"""Op -> source slots that ggml counts as sources, but the op's kernel does not read."""
 
 SIDE_EFFECTS: Final = {"OPT_STEP_ADAMW": (2, 3)}
-"""Op -> slots whose tensors its kernel writes besides the result."""
+"""Op -> source slots of tensors that the op's kernel writes besides the result."""
 
 KEEPS_DESTINATION: Final = frozenset({"SET_ROWS"})
 """Ops that write only a part of their result, chosen by data, and leave the rest as it was."""
 
 Layout = tuple[str, tuple[int, ...], tuple[int, ...], int]
-"""dtype, shape, strides and offset of a value."""
+"""The dtype, shape, strides and offset of a value."""
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` may be a dump: a JSON object with leafs or
-    nodes.
+    """Return whether a file that begins with `head` may be a dump: a JSON object with a list of
+    leafs or nodes.
     """
     return head.lstrip()[:1] == b"{" and re.search(rb'"(leafs|nodes)"\s*:\s*\[', head) is not None
 
 
 @metered
 def loads(data: bytes, source: str = "dump") -> Document:
-    """Return program, problem and plan of a dump.
+    """Return the program, the problem and the plan of a dump, in O(size of the dump).
 
-    Raises DocumentError with place and rule where the data is no dump.
-
-    O(size of the dump).
+    Raises DocumentError, with the place and the broken rule, if the data is no dump.
     """
     graph, meta = parse(data, source)
     try:
@@ -105,7 +103,7 @@ def loads(data: bytes, source: str = "dump") -> Document:
 
 
 def _plan(graph: DumpedGraph, program: Program) -> Plan:
-    """Return the dump's addresses as a plan, with what ggml believed."""
+    """Return the plan with the dump's addresses, and with the problem that ggml's planner solved."""
     roots = [index for index in range(len(graph.tensors)) if not graph.is_view(index)]
     tensors = [graph.tensors[index] for index in roots]
     told = Constraints.of(
@@ -128,8 +126,8 @@ def _plan(graph: DumpedGraph, program: Program) -> Plan:
 
 
 class _Import:
-    """The state of walking the nodes: the program so far, and the values that lie in each buffer
-    at the current node.
+    """The state while the nodes are walked: the program so far, and the values that are in each
+    buffer at the current node.
     """
 
     def __init__(self, graph: DumpedGraph) -> None:
@@ -139,27 +137,30 @@ class _Import:
         self.builder = ProgramBuilder("graph", arenas=_arenas(meta), streams=streams)
         self.listed = ggml_kinds.IN_PLACE if meta.inplace_ops is None else {name.lower() for name in meta.inplace_ops}
         self.value: dict[int, int] = {}
-        """Tensor -> value."""
+        """Tensor -> its value."""
         self.layout: list[Layout] = []
-        """Layout of each value."""
+        """The layout of each value."""
         self.fixed: set[int] = set()
-        """Values made by `view` ops or by no op: a read finds whatever bytes lie there."""
+        """Values that a `view` op makes or no op makes: a read finds the bytes that are there now.
+        """
         self.left_out = graph.left_out() if meta.runs_again else frozenset()
-        """Nodes that the executor did not run, if runs were recorded; otherwise all nodes are
+        """Nodes that the executor did not run, if runs were recorded. Otherwise all nodes are
         judged as if they ran.
         """
         self.carried: set[int] = set()
-        """Values of leafs that the graph writes, if several runs follow."""
+        """Values of leafs that the graph writes, if further runs follow."""
         self.buffer: dict[int, int] = {}
-        """Root -> buffer."""
+        """Root -> its buffer."""
         self.written: dict[int, list[int]] = {}
-        """Root -> values written into its buffer so far, other than its own making."""
+        """Root -> the values written into its buffer so far, without the root's own value."""
         self.made: dict[int, int] = {}
-        """Value -> how many values had been written into its buffer when it was made."""
+        """Value -> the number of values that had been written into its buffer when it was made."""
         self.alias: dict[tuple[int, Layout], int] = {}
 
     def program(self) -> Program:
-        """Walk the graph once: buffers, values, uploads, nodes, reads."""
+        """Return the program, made in one walk of the graph: buffers, values, uploads, nodes,
+        reads.
+        """
         graph = self.graph
         everything = range(len(graph.tensors))
         mutated = {graph.root[i] for i in everything if graph.is_view(i) and self._acts(i)}
@@ -199,7 +200,7 @@ class _Import:
         return op != NONE and op not in ROOTS_KEPT
 
     def _side_effects(self, index: int) -> tuple[int, ...]:
-        """Return the positions of a node's sources that its op writes."""
+        """Return the positions, among a node's sources, of the sources that its op writes."""
         written = SIDE_EFFECTS.get(self.graph.tensors[index].op, ())
         return tuple(place for place, slot in enumerate(self.graph.slots[index]) if slot in written)
 
@@ -234,13 +235,13 @@ class _Import:
         return self.builder.value(name, self.buffer[root], dtype, shape, strides=strides, offset=offset, meta=meta)
 
     def _current(self, index: int) -> int:
-        """Return the value through which the bytes of a tensor are read now."""
+        """Return the value through which an op at the current node reads the bytes of a tensor."""
         value = self.value[index]
         return value if value in self.fixed else self._lying(self.graph.root[index], value)
 
     def _lying(self, root: int, value: int) -> int:
-        """Return `value`, or, if its bytes were overwritten since it was made, a value of equal
-        layout for the bytes that lie there now.
+        """Return `value`. If its bytes were overwritten since it was made, return a value of equal
+        layout for the bytes that are there now.
         """
         written = self.written.get(root, [])
         if len(written) == self.made.get(value, 0):
@@ -249,7 +250,7 @@ class _Import:
         return written[-1] if self.layout[written[-1]] == layout else self._alias(root, layout)
 
     def _alias(self, root: int, layout: Layout) -> int:
-        """Return the value of a layout that no op makes: a read finds the bytes that lie there."""
+        """Return a value of this layout that no op makes: a read finds the bytes there now."""
         if (root, layout) not in self.alias:
             self.alias[root, layout] = self._new_value(f"{self.graph.tensors[root].name} now", root, layout)
         return self.alias[root, layout]
@@ -273,7 +274,7 @@ class _Import:
     def _add_view(self, index: int) -> None:
         sources, root = self.graph.src[index], self.graph.root[index]
         if len(sources) != 1 or self.graph.root[sources[0]] != root or not self.graph.is_view(index):
-            raise self.graph.refuse(index, "src", "a view has one source, of the root it is a view of")
+            raise self.graph.refuse(index, "src", "a view has one source, which has the same root")
         self.builder.op(VIEW, (self.value[sources[0]],), (self.value[index],), name=self.graph.tensors[index].name)
 
     def _add_copy(self, index: int) -> None:
@@ -317,7 +318,7 @@ class _Import:
             self._write(root, result)
 
     def _may_share(self, index: int, source: int, operand: int) -> bool:
-        """Return whether ggml declares that the kernel may write its result over this source."""
+        """Return whether the result may be written over this source, as ggml declares for the op."""
         tensor, other = self.graph.tensors[index], self.graph.tensors[source]
         if self.graph.is_view(index) and self.graph.root[source] == self.graph.root[index]:
             return _same_bytes(self.layout[operand], self.layout[self.value[index]])
@@ -338,7 +339,7 @@ class _Import:
 
 
 def _arenas(meta: Meta) -> tuple[Arena, ...]:
-    """Return an arena for each compute buffer; their names differ."""
+    """Return an arena for each compute buffer. If two buffers have one name, a number is appended."""
     names = [buffer.name for buffer in meta.buffers]
     several = tuple(
         Arena(name=name if names.count(name) == 1 else f"{name} {number}", alignment=buffer.alignment)
@@ -348,9 +349,8 @@ def _arenas(meta: Meta) -> tuple[Arena, ...]:
 
 
 def _same_bytes(one: Layout, other: Layout) -> bool:
-    """Return whether two layouts of a buffer have each element at the same bytes.
-
-    The stride of a dimension of length 1 has no effect.
+    """Return whether two layouts in one buffer have the same bytes for each element. The stride of
+    a dimension of length 1 has no effect.
     """
     (dtype, shape, strides, offset), (other_dtype, other_shape, other_strides, other_offset) = one, other
     return (dtype, offset) == (other_dtype, other_offset) and same_layout(
@@ -359,7 +359,7 @@ def _same_bytes(one: Layout, other: Layout) -> bool:
 
 
 def layout_of(kind: str, ne: Four, nb: Four) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Return dtype, shape and strides, row-major; a type the model does not know is bytes."""
+    """Return dtype, shape and strides, row-major; a type unknown to the model becomes bytes."""
     if kind in DTYPE_CODES:
         return kind, ne[::-1], nb[::-1]
     row = min(ne[0] * nb[0] // _block(kind), LIMIT)
@@ -367,7 +367,7 @@ def layout_of(kind: str, ne: Four, nb: Four) -> tuple[str, tuple[int, ...], tupl
 
 
 def _block(name: str) -> int:
-    """Return the elements in a block of a quantised type: 256 for the K and I families, 32 for the
-    others.
+    """Return the number of elements in a block of a quantised type: 256 for the K and I families,
+    32 for the others.
     """
     return 256 if name.lower().endswith("_k") or (name.lower()[:2] in {"iq", "tq"} and "nl" not in name.lower()) else 32

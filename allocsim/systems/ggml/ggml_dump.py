@@ -1,10 +1,11 @@
-"""The rows of a ggml dump: a graph as `ggml_gallocr` saw it, with the addresses it gave out.
+"""Read the rows of a ggml dump: a graph that `ggml_gallocr` planned, with the addresses of its
+tensors.
 
-One JSON object of `leafs`, `nodes` and `meta`; docs/ggml.md has the keys ("The dump"). A reference
-to a tensor is the number of a node or `"L9"` for leaf 9. Here all tensors have one numbering, leafs
-first.
+A dump is one JSON object with the keys `leafs`, `nodes` and `meta`. The section "The dump" of
+docs/ggml.md lists their fields. In the file, a reference to a tensor is the number of a node or
+`"L9"` for leaf 9. In this module all tensors share one numbering, leafs first.
 
-What this module does not see: the graph's meaning (`allocsim.systems.ggml.dump_document`).
+This module does not interpret the graph; `allocsim.systems.ggml.dump_document` does.
 """
 
 import re
@@ -21,32 +22,32 @@ Four = tuple[Bytes, Bytes, Bytes, Bytes]
 Reference = int | str
 
 ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
-"""Ops that only make a view and touch no bytes."""
+"""Ops that only make a view and read or write no bytes."""
 
 NONE: Final = "NONE"
 
 INPUT: Final = 1
 OUTPUT: Final = 2
-"""Flags of a tensor that the host fills, and of one that it reads."""
+"""The flags INPUT and OUTPUT: the host writes an INPUT tensor and reads an OUTPUT tensor."""
 
 COMPUTE: Final = 16
-"""The flag of a node that is computed, in the versions that have it."""
+"""The flag COMPUTE of a node that ggml computes. Older versions of ggml do not have this flag."""
 
 COMPUTE_USAGE: Final = 2
-"""`GGML_BACKEND_BUFFER_USAGE_COMPUTE`: the usage that gallocr sets on its buffers."""
+"""The value of `GGML_BACKEND_BUFFER_USAGE_COMPUTE`, the usage that gallocr sets on its buffers."""
 
 SPLIT_COPY: Final = "SPLIT_COPY"
-"""The scheduler's copy of a tensor to another backend."""
+"""The op of a row that is a scheduler's copy of a tensor to another backend."""
 
 NOT_COMPUTED: Final = "graphs not computed"
-"""Name of the part of a record in which a scheduler computed another graph than it was given."""
+"""Name of the part of a record in which a scheduler did not compute the graph passed to it."""
 
 AT_ONCE: Final = "what backends do at once"
-"""Name of the part of a record in which each backend is a stream."""
+"""Name of the part of a record that has one stream for each backend."""
 
 
 class HostTold(msgspec.Struct, frozen=True):
-    """The facts about its host that a record has under `meta.ggml.host`."""
+    """The facts about the host in a record: `meta.ggml.host`, described in `record_document`."""
 
     uploads: int = 0
     reads: int = 0
@@ -58,9 +59,7 @@ class HostTold(msgspec.Struct, frozen=True):
 
 
 def host_told(meta: Mapping[str, Any]) -> HostTold | None:
-    """Return the facts about its host in the meta of a document, None where there are none or they
-    are malformed.
-    """
+    """Return the facts about the host in a document's meta, or None if missing or malformed."""
     about = meta.get("ggml")
     try:
         return msgspec.convert(about.get("host"), HostTold) if isinstance(about, dict) else None
@@ -69,13 +68,11 @@ def host_told(meta: Mapping[str, Any]) -> HostTold | None:
 
 
 GRAPH: Final = "graph"
-"""Key in a document's `meta.ggml` of the rows as they were dumped; present if the rows have
-`op_params`.
-"""
+"""Key of `meta.ggml` for the dumped rows; the key is present if a row has `op_params`."""
 
 
 class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
-    """One leaf or node."""
+    """One leaf or node of a dump; docs/ggml.md describes the fields."""
 
     op: str
     name: str
@@ -93,7 +90,7 @@ class DumpedTensor(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ComputeBuffer(msgspec.Struct, kw_only=True, frozen=True):
-    """One of several compute buffers."""
+    """One of several compute buffers: its name, and its size and alignment in bytes."""
 
     name: str
     size: Bytes
@@ -101,7 +98,7 @@ class ComputeBuffer(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Meta(msgspec.Struct, kw_only=True, frozen=True):
-    """The fields of `meta` that the reader uses; other fields are passed on."""
+    """The fields of `meta` that the reader uses. Other fields are copied to the document unread."""
 
     version: str = ""
     alignment: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] = 32
@@ -109,11 +106,11 @@ class Meta(msgspec.Struct, kw_only=True, frozen=True):
     buffer_size: Bytes | None = None
     buffers: tuple[ComputeBuffer, ...] = ()
     reads: tuple[tuple[Reference, Bytes, Bytes], ...] = ()
-    """Reads of the host after the run besides tensors flagged OUTPUT: (root, first byte, byte
-    behind the last).
+    """The host's reads after the run, besides tensors flagged OUTPUT. Each read is (root, first
+    byte, byte behind the last).
     """
     runs_again: bool = False
-    """Whether further runs follow: a leaf that the graph writes keeps its bytes for them."""
+    """Whether further runs follow, which need the bytes that this graph writes into leafs."""
     reads_flagged: bool = True
     """Whether the host reads the tensors flagged OUTPUT."""
     reads_wait: bool = True
@@ -121,7 +118,7 @@ class Meta(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Dump(msgspec.Struct, kw_only=True, frozen=True):
-    """The whole file."""
+    """The whole dump file."""
 
     leafs: tuple[DumpedTensor, ...]
     nodes: tuple[DumpedTensor, ...]
@@ -129,17 +126,17 @@ class Dump(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DumpedGraph:
-    """A dump with its references resolved and checked: tensors numbered through, leafs first."""
+    """A dump with resolved and checked references. All tensors have one numbering, leafs first."""
 
     def __init__(self, dump: Dump, source: str) -> None:
         self.dump, self.source, self.leafs = dump, source, len(dump.leafs)
         self.tensors = (*dump.leafs, *dump.nodes)
         self.slots = [[slot for slot, source in enumerate(tensor.src) if source is not None] for tensor in self.tensors]
-        """The source slots of each tensor that are in use."""
+        """For each tensor, its source slots that are not empty."""
         self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
-        """The tensor that owns the memory of each: itself, or the root of its views."""
+        """For each tensor, the tensor that owns its memory: itself, or the root of a view."""
         self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
-        """The sources of each tensor in slot order, as the planner counts them."""
+        """For each tensor, its sources in slot order without empty slots, as the planner counts."""
         for index, tensor in enumerate(self.tensors):
             self._check_memory(index, tensor)
 
@@ -148,11 +145,11 @@ class DumpedGraph:
         return f"leafs[{index}]" if index < self.leafs else f"nodes[{index - self.leafs}]"
 
     def is_view(self, index: int) -> bool:
-        """Return whether the tensor lies in another's memory."""
+        """Return whether the tensor is in the memory of another tensor."""
         return self.root[index] != index
 
     def refuse(self, index: int, column: str, rule: str) -> DocumentError:
-        """Return the error that names a column of a tensor and the rule that it breaks."""
+        """Return an error that names a field of a tensor and the rule that the field breaks."""
         return DocumentError(self.source, f"{self.place(index)}.{column}", rule)
 
     def _sources(self, index: int, tensor: DumpedTensor) -> list[int]:
@@ -162,29 +159,33 @@ class DumpedGraph:
                 continue
             source = self._resolve(index, f"src[{slot}]", reference)
             if source >= self.leafs and source >= index and not self._copied_early(index, tensor, source):
-                raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before it")
+                raise self.refuse(index, f"src[{slot}]", f"node {reference} does not come before this tensor")
             found.append(source)
         return found
 
     def left_out(self) -> frozenset[int]:
-        """Return the nodes that the executor leaves out: those without the flag COMPUTE, in a
-        version of ggml that sets it on other nodes.
+        """Return the nodes that ggml leaves out: nodes without the flag COMPUTE. Older versions of
+        ggml do not have this flag and run all nodes, so if no node has it, no node is left out.
         """
         kernels = [n for n in range(self.leafs, len(self.tensors)) if self.tensors[n].op not in (NONE, SPLIT_COPY)]
         idle = frozenset(n for n in kernels if not self.tensors[n].flags & COMPUTE)
         return idle if len(idle) < len(kernels) else frozenset()
 
     def reads(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the host's reads besides flagged tensors: a root and a range of its bytes."""
+        """Yield each read of `meta.reads`: (root, first byte, byte behind the last). Raises
+        DocumentError if a read names no root, or no byte range of its root.
+        """
         for place, (reference, start, stop) in enumerate(self.dump.meta.reads):
             root = self._resolve(0, f"meta.reads[{place}]", reference)
             if self.is_view(root) or not start < stop <= self.tensors[root].nbytes:
-                raise DocumentError(self.source, f"meta.reads[{place}]", "is no root, or no range of its bytes")
+                raise DocumentError(
+                    self.source, f"meta.reads[{place}]", "names no root tensor, or no byte range of the root"
+                )
             yield root, start, stop
 
     def _copied_early(self, index: int, tensor: DumpedTensor, source: int) -> bool:
-        """Return whether a scheduler copies a view before the node that makes it. This is legal:
-        the executor skips that node, and the bytes are those of the view's root.
+        """Return whether a scheduler copies a view before the node that makes the view. This is
+        legal, because making a view moves no byte: the root's bytes are there already.
         """
         return tensor.op == SPLIT_COPY and self.tensors[source].op in ROOTS_KEPT and self.root[source] < index
 
@@ -195,7 +196,7 @@ class DumpedGraph:
         if self.tensors[root].view_src is not None:
             raise self.refuse(index, "view_src", f"{tensor.view_src!r} is a view itself; the root is needed")
         if index >= self.leafs and root >= index:
-            raise self.refuse(index, "view_src", f"node {tensor.view_src} does not come before it")
+            raise self.refuse(index, "view_src", f"node {tensor.view_src} does not come before this tensor")
         return root
 
     def _resolve(self, index: int, column: str, reference: Reference) -> int:
@@ -212,20 +213,20 @@ class DumpedGraph:
         if tensor.buffer >= count:
             raise self.refuse(index, "buffer", f"{tensor.buffer} does not exist; there are {count}")
         if tensor.op == SPLIT_COPY and (len(self.src[index]) != 1 or self.root[index] != index):
-            raise self.refuse(index, "src", "a copy of the scheduler has one source, and memory of its own")
+            raise self.refuse(index, "src", "a scheduler's copy has one source and is no view")
         root = self.tensors[self.root[index]]
         if tensor is root or tensor.off is None or root.off is None:
             return
         if tensor.buffer != root.buffer:
-            raise self.refuse(index, "buffer", f"{tensor.buffer} is not that of its root, {root.buffer}")
+            raise self.refuse(index, "buffer", f"{tensor.buffer} is not the buffer of its root, {root.buffer}")
         if tensor.off != root.off + tensor.view_offs:
             expected = f"{root.off} + {tensor.view_offs}"
-            raise self.refuse(index, "off", f"{tensor.off} is not where its root and view_offs put it, {expected}")
+            raise self.refuse(index, "off", f"{tensor.off} is not the offset of its root plus view_offs, {expected}")
 
 
 def parse(data: bytes, source: str) -> tuple[DumpedGraph, dict[str, Any]]:
-    """Return the graph of a dump and its `meta`, which has the rows under `graph` if they suffice
-    to run the graph again. Raise DocumentError with place and rule.
+    """Return the graph of a dump and its `meta`; if a row has `op_params`, the rows are in `meta`
+    too, as `graph`. Raises DocumentError, with place and rule, if the data is no dump.
     """
     try:
         dump = msgspec.json.decode(data, type=Dump)

@@ -1,17 +1,20 @@
-"""P for a captured ggml graph: each op runs alone between red zones; a wrong access is an incident
-of every node with this op.
+"""Run the detector P on a captured ggml graph: each op runs alone between red zones.
+
+If an op makes a wrong access, each node with this op gets an incident.
 
 Contract
 --------
-* `guarded(child, captured, seed)` runs the distinct ops of a captured plan
-  (`allocsim.systems.ggml.k_audit.guarded_kernels`) on drawn elements, and returns incidents of the
-  first run of the plan, and the names of ops that are not examined: those that call a function of
-  the program, need more than `MOST_BYTES`, or are refused by ggml when run alone.
-* The plan is not used: an incident is wrong wherever the tensors lie. Results over sources are
-  examined by K.
-* A dependence on the number of threads is no incident; `allocsim audit` reports it.
+* `guarded(child, captured, seed)` runs the distinct ops of a captured plan on drawn elements
+  (`allocsim.systems.ggml.k_audit.guarded_kernels`). It returns incidents, all in the plan's first
+  run, and the names of ops that are not examined.
+* Two kinds of ops are reported as not examined: an op with more than `MOST_BYTES` of tensors, and
+  an op that ggml refuses to run alone. An op that calls a function of the program is left out
+  silently; `allocsim.systems.ggml.capture_evidence` reports it.
+* The offsets of the plan are not used, so an incident does not depend on where the tensors are
+  placed. K examines results that are placed over sources.
+* A result that depends on the number of threads is no incident; `allocsim audit` reports it.
 
-What this module does not see: the fault behind an incident (`allocsim.verdict`).
+This module does not name the fault behind an incident; `allocsim.verdict` does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +29,7 @@ from allocsim.systems.ggml.capture.graph_rows import Rows
 from allocsim.systems.ggml.k_audit.guarded_kernels import THREADS, Misdeed, SingleOp, guard_each, single_ops
 
 MOST_BYTES: Final = 1 << 28
-"""Of the tensors of one op, which is run a dozen times with as much round it."""
+"""The most bytes of an op's tensors; the op is run about twelve times, between red zones."""
 
 INCIDENTS: Final[dict[str, Kind]] = {
     "Overrun": "Overrun",
@@ -36,30 +39,30 @@ INCIDENTS: Final[dict[str, Kind]] = {
     "OldRead": "UndeclaredRead",
     "Crash": "Crash",
 }
-"""Misdeed -> kind of incident."""
+"""The kind of a `Misdeed` -> the kind of incident that is reported for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPlan:
-    """Rows and plan of one program of a capture, and where the plan puts each root."""
+    """The rows and the plan of one program of a capture, and the offset of each root."""
 
     program: int
-    """Which of the document's."""
+    """The index of the program in the document."""
     run: int
-    """The first run of it."""
+    """The index of the first run of the program."""
     rows: Rows
     plan: Plan
     offsets: dict[int, int]
-    """Place of a root, leafs first, to its offset; roots in memory of their own are not in it."""
+    """Root, by its place with leafs first -> its offset; roots outside the arenas have no entry."""
     steps: list[int | None]
-    """Op of the program for each node."""
+    """For each node, its op in the program; None if the node is no op."""
 
 
 def guarded(
     child: Child, captured: CapturedPlan, seed: int, *, threads: Sequence[int] = THREADS
 ) -> tuple[list[Incident], list[str]]:
-    """Return the incidents in the order of steps, and what was not examined; each op runs with one
-    thread and with these.
+    """Return the incidents in the order of steps, and the ops that were not examined, with reasons.
+    Each op runs with one thread and with each number in `threads`.
     """
     ops = single_ops(captured.rows)
     small = [one for one in ops if _nbytes(one) <= MOST_BYTES]

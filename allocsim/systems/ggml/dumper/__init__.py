@@ -1,11 +1,11 @@
-"""The dumper for C and C++ programs: `allocsim_dump.c`, to compile in or to load before a program.
+"""The dumper for C and C++ programs, `allocsim_dump.c`. It is compiled into a program or preloaded.
 
-`DUMPER` is its path. What it writes is described in docs/ggml.md and read by
-`allocsim.systems.ggml.dump_document`.
+docs/ggml.md describes the file that the dumper writes ("The dump").
+`allocsim.systems.ggml.dump_document` reads that file.
 """
 
 from pathlib import Path
 from typing import Final
 
 DUMPER: Final = Path(__file__).with_name("allocsim_dump.c")
-"""The C file."""
+"""The path of the C file."""

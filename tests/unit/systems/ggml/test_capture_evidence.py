@@ -126,7 +126,7 @@ def test_a_graph_that_is_not_that_of_the_program_is_not_run():
     one = captured("after", plan_rows, CHAIN)
     other = captured("after", plan_rows, GraphRecipe(steps=CHAIN.steps[:2], expand=(1,), outputs=(1,)))
 
-    with pytest.raises(EngineError, match="is not that of the document's program"):
+    with pytest.raises(EngineError, match="is not the graph of the document's program"):
         captured_plans(replace(one, meta=other.meta))
 
 
@@ -148,7 +148,7 @@ def rebuilt_task(library, rows):
     [
         (0, "op", "NO_SUCH_OP", "has no op 'NO_SUCH_OP'"),
         (0, "type", "f31", "has no type 'f31'"),
-        (0, "nbytes", 64, "has 64 bytes by its row, 32 by its type and layout"),
+        (0, "nbytes", 64, "has 64 bytes in its row, but 32 by its type and layout"),
     ],
 )
 def test_rows_that_lie_are_refused_before_anything_runs(place, column, said, words):
