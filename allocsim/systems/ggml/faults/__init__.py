@@ -1,14 +1,15 @@
-"""Seven faults by which current ggml gives wrong numbers although no kernel is at fault.
+"""Seven faults that make current ggml compute wrong numbers although no kernel is at fault.
 
-Each is shown on the real library.
+Each fault can be run on the real library.
 
-Contract: `FAULTS[name]` has a description, the class and party that the verdict must find, and a
-task for a child process. The task returns a `FaultObservation`: the number found, the number wanted
-(from the same computation without the fault), and the rows of the graphs that ran at their real
-addresses, so the judge can find the fault again without ggml
-(`allocsim.systems.ggml.faults.observation`).
+Contract: `FAULTS[name]` has a summary, the class and the party that the verdict must name, and a
+task for a child process. The task returns a `FaultObservation`
+(`allocsim.systems.ggml.faults.observation`). It has the wrong number, the number of the same
+computation without the fault, and the rows of the graphs that ran, with real addresses. From these
+rows the judge can find the fault again without ggml.
 
-Source: `allocsim.systems.ggml.faults.small_graphs`, `allocsim.systems.ggml.faults.training_faults`.
+The tasks are in `allocsim.systems.ggml.faults.small_graphs` and
+`allocsim.systems.ggml.faults.training_faults`.
 """
 
 from collections.abc import Callable
@@ -23,31 +24,32 @@ from allocsim.systems.ggml.faults.training_faults import forward_then_backward, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One row of `FAULTS`."""
+    """One fault of ggml, as listed in `FAULTS`."""
 
     summary: str
     party: str
-    """The party at fault: plan or caller."""
+    """The party at fault that the verdict must name: plan or caller."""
     root_cause: str
-    """The class of the catalogue, C01 to C15."""
+    """The class that the verdict must name, C01 to C15."""
     task: Callable[[Library], FaultObservation]
+    """The function that runs the fault, for a child process."""
 
 
 FAULTS: Final[dict[str, Fault]] = {
     "stale-plan": Fault(
-        summary="a plan is keyed by node count and sizes only; a rewired graph reuses it", party="plan", root_cause="C08", task=stale_plan
+        summary="a plan is reused for any graph of equal node count and sizes, even if it is rewired", party="plan", root_cause="C08", task=stale_plan
     ),
     "late-output": Fault(
         summary="ggml_set_output after the plan is made is silently ignored", party="caller", root_cause="C05", task=late_output
     ),
     "none-view": Fault(
-        summary="a view of op NONE is counted off its root without ever being counted on", party="plan", root_cause="C02", task=none_view
+        summary="a view of op NONE decrements its root's view count but never incremented it", party="plan", root_cause="C02", task=none_view
     ),
     "output-on-view": Fault(
         summary="OUTPUT on a view alone does not protect its root", party="plan", root_cause="C05", task=output_on_view
     ),
     "shared-gradient": Fault(
-        summary="a bias shares the upstream gradient's tensor, which is then taken in place", party="caller", root_cause="C05",
+        summary="the gradient of a bias is the upstream gradient's tensor, which the next op overwrites in place", party="caller", root_cause="C05",
         task=shared_gradient,
     ),
     "opt-accumulators": Fault(
@@ -59,6 +61,6 @@ FAULTS: Final[dict[str, Fault]] = {
         task=forward_then_backward,
     ),
 }  # fmt: skip
-"""Name -> fault."""
+"""The name of each fault -> the fault."""
 
 __all__ = ["FAULTS", "Fault", "FaultObservation", "evidence", "repaired"]

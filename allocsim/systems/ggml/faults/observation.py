@@ -1,12 +1,15 @@
-"""The result of running a fault of ggml: two numbers, the graphs that ran, and evidence from them.
+"""The observation of a fault of ggml: two numbers, the graphs that ran, and documents made from
+them.
 
-Contract: a `FaultObservation` is plain data from a child process. `evidence` makes the session that
-ran, with the constraints of its planner, so the judge can find the fault again from addresses
-alone. `repaired` makes the document of the same computation without the fault.
+Contract: a `FaultObservation` is plain data from a child process. `evidence` makes a document of
+the session that ran, with the constraints of its planner. From this document the judge can find the
+fault again by the addresses alone. `repaired` makes the document of the same computation without
+the fault.
 
-The task states all facts outside of the graph; none is guessed: the tensors that the host reads
-without the planner's knowledge (`untold`), the uploads that it left out (`owed`), and the number of
-nodes that the graph had when its first tensors were placed (`planned_nodes`).
+The task of the fault states all facts that the graph does not have; no fact is guessed. These facts
+are the tensors that the host reads without the planner's knowledge (`untold`), the uploads that the
+host left out (`owed`), and the number of nodes that the graph had when its first tensors were
+placed (`planned_nodes`).
 """
 
 from collections.abc import Collection
@@ -23,40 +26,42 @@ from allocsim.systems.ggml.capture.graph_document import document, ops_of_nodes
 from allocsim.systems.ggml.capture.graph_rows import Rows
 
 RUN, RIGHT, PLANNED = "run", "right", "planned"
-"""Names of rows: the graph that ran; the same done right; the graph its plan was made for."""
+"""Names of graphs: the one that ran, the one without the fault, and the one that was planned."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FaultObservation:
-    """What one fault looks like."""
+    """The observation of one fault: the numbers with and without the fault, and the graphs."""
 
     found: float
-    """The number the host reads."""
+    """The number that the host reads with the fault."""
     wanted: float
-    """The number it reads where it is done right."""
+    """The number that the host reads without the fault."""
     rows: dict[str, Rows] = field(default_factory=dict)
-    """Graphs that ran, by name, with their real addresses."""
+    """Name of a graph (`RUN`, `RIGHT`, `PLANNED`) -> its rows, with real addresses."""
     untold: tuple[str, ...] = ()
-    """Tensors flagged OUTPUT after the plan was made: the host reads them, the planner did not
-    know."""
+    """Tensors that were flagged OUTPUT after the plan was made: only the host reads them."""
     owed: tuple[str, ...] = ()
-    """Tensors in memory of their own that the host must write before every run, and wrote before
-    the first only."""
+    """Names of tensors in memory of their own. The host must write them before each run, and wrote
+    them before the first run only.
+    """
     runs: int = 1
+    """The number of runs of the graph."""
     planned_nodes: int = 0
-    """Nodes of the graph when the tensors it had then were placed; 0: all of them."""
+    """The number of nodes of the graph when its first plan was made, or 0 if it had all nodes."""
     detail: dict[str, Any] = field(default_factory=dict)
+    """Further numbers that the task measured, by name."""
 
     @property
     def wrong(self) -> bool:
-        """Whether the fault shows."""
+        """Whether `found` differs from `wanted` by more than 0.1 % of `wanted`."""
         return not abs(self.found - self.wanted) <= 1e-3 * abs(self.wanted)
 
 
 def evidence(finding: FaultObservation) -> Document:
-    """Return the session that ran, with the constraints its planner was given.
+    """Return a document of the session that ran, with the constraints that its planner got.
 
-    Raises EngineError where no graph was walked.
+    Raises EngineError if the observation has no graph `RUN`.
     """
     rows = _rows(finding, RUN)
     if PLANNED in finding.rows:
@@ -73,13 +78,13 @@ def evidence(finding: FaultObservation) -> Document:
 
 
 def repaired(finding: FaultObservation) -> Document:
-    """Return the document of the same, done right. Raises EngineError where the task has none."""
+    """Return the document without the fault; raise EngineError if there is no graph `RIGHT`."""
     rows = _rows(finding, RIGHT)
     return _session(rows, finding.owed, finding.runs, writes=finding.runs) if finding.owed else document(rows)
 
 
 def first_ops(program: Program, count: int) -> Program:
-    """Return the program of the first `count` ops, buffers and values as they are. O(ops)."""
+    """Return the program of the first `count` ops, with unchanged buffers and values, in O(ops)."""
     ops = program.ops
     ends = {name: int(getattr(ops, f"{name}_starts")[count]) for name in ("operand", "result", "in_place", "after")}
     kept = replace(
@@ -109,10 +114,10 @@ def _rows(finding: FaultObservation, name: str) -> Rows:
 
 
 def _told(plan: Plan, rows: Rows, untold: Collection[str]) -> Plan:
-    """Return the plan with the belief of a planner that was told of every flag but the untold ones.
-
-    A flag on a view is told too, whatever the planner made of it: its belief keeps the lifetimes it
-    has without.
+    """Return the plan with a problem that has the OUTPUT flags known to the planner as pins. If
+    there are tensors in `untold`, they are not pinned, and the planner's belief is computed again.
+    Otherwise the root of each view flagged OUTPUT is pinned too. ggml's planner ignores such a
+    flag, so the lifetimes of the belief stay as they are.
     """
     program, problem = plan.program, plan.problem
     assert problem is not None
@@ -128,15 +133,15 @@ def _told(plan: Plan, rows: Rows, untold: Collection[str]) -> Plan:
 
 
 def _as_planned_for(plan: Plan, program: Program) -> Plan:
-    """Return the same slots as the plan of another program with these buffers."""
+    """Return a plan of another program with the same buffers; the slots are those of `plan`."""
     assert plan.problem is not None
     told = Constraints.of(program, own=plan.problem.own)
     return replace(plan, program=program, problem=ALLOCATORS["ggml"].believe(program, told))
 
 
 def _session(rows: Rows, owed: Collection[str], runs: int, *, writes: int) -> Document:
-    """Return `runs` runs of a graph whose tensors in `owed` are written before the first `writes`
-    only.
+    """Return a document of `runs` runs of a graph. The tensors in `owed` are written before each of
+    the first `writes` runs, and before no later run.
     """
     leafs = [{**row, "external": False, "off": None} if row["name"] in owed else row for row in rows["leafs"]]
     plan = document({**rows, "leafs": leafs}).plans[0]

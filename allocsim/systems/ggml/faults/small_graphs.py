@@ -1,10 +1,10 @@
 """Four faults of ggml's graph allocator, each in a graph of a few nodes of eight elements.
 
-Contract: every function is a task for a child process (`allocsim.systems.ggml.access.child`) and
-returns a `FaultObservation`: the numbers with the fault and without it, and the rows of both runs.
-`allocsim.systems.ggml.faults` has the table.
+Contract: each fault is a function that a child process runs (`allocsim.systems.ggml.access.child`).
+It returns a `FaultObservation`: the numbers with the fault and without it, and the rows of both
+runs. The table of faults is `FAULTS` in `allocsim.systems.ggml.faults`.
 
-Source: reading and measuring ggml 0.13.1 to 0.26.0; llama.cpp issue 28448.
+The faults were found by reading and measuring ggml 0.13.1 to 0.26.0, and in llama.cpp issue 28448.
 """
 
 import ctypes
@@ -20,11 +20,11 @@ from allocsim.systems.ggml.capture.graph_rows import Rows, walk
 from allocsim.systems.ggml.faults.observation import PLANNED, RIGHT, RUN, FaultObservation
 
 N: Final = 8
-"""Elements of the small graphs' tensors: one full vector register."""
+"""The number of elements of each tensor of the small graphs: one full vector register."""
 
 
 def flag_alone(tensor: int, flag: int) -> None:
-    """Set a flag in the tensor itself, as a binding or a copy of the struct does."""
+    """Set a flag in the struct of a tensor, without ggml's setter. A binding may do the same."""
     flags = ctypes.c_int32.from_address(tensor + TENSOR.fields["flags"][1])  # type: ignore[index]
     flags.value |= flag
 
@@ -46,7 +46,7 @@ class _Small:
             self.library.ggml_build_forward_expand(self.graph, tensor)
 
     def ran(self, x: float, read: int, planner: int = 0) -> tuple[float, Rows]:
-        """Plan and run the graph; return the first number of a tensor, and the rows."""
+        """Plan and run the graph on inputs `x`; return `read`'s first element, and the rows."""
         self.ws.allocate(planner or self.ws.planner(), self.graph)
         self.ws.put(self.x, np.full(N, x, dtype=np.float32))
         self.ws.compute(self.graph)
@@ -54,9 +54,9 @@ class _Small:
 
 
 def stale_plan(library: Library) -> FaultObservation:
-    """10 * n2 + n1, then 10 * n2 + n0 on the same allocator.
-
-    N0's bytes went to n2 in the first plan, and still do.
+    """Compute 10 * n2 + n1, then 10 * n2 + n0 with the same allocator. In the first plan n2 gets
+    the bytes of n0. The allocator keeps this plan for the second graph, in which n0 is still
+    needed.
     """
 
     def rewired(ws: LibraryWorkspace, *, last: str) -> tuple[_Small, int]:
@@ -81,7 +81,7 @@ def stale_plan(library: Library) -> FaultObservation:
 
 
 def late_output(library: Library) -> FaultObservation:
-    """`ggml_set_output` between reserve and alloc: the plan was made without it and is kept."""
+    """Call `ggml_set_output` between reserve and alloc: the plan without the flag is kept."""
 
     def doubled(ws: LibraryWorkspace) -> tuple[_Small, int]:
         g = _Small(ws)
@@ -102,9 +102,9 @@ def late_output(library: Library) -> FaultObservation:
 
 
 def none_view(library: Library) -> FaultObservation:
-    """The last reader of an op-NONE view gives back a count that was never taken.
-
-    The root is freed under another view.
+    """Read a tensor through a view after the planner has freed the tensor too early. A view of op
+    NONE never increments the view count of its root, but its last reader decrements that count. So
+    the root is freed while another view is still needed.
     """
 
     def viewed(ws: LibraryWorkspace, *, counted: bool) -> tuple[float, Rows]:
@@ -124,9 +124,9 @@ def none_view(library: Library) -> FaultObservation:
 
 
 def output_on_view(library: Library) -> FaultObservation:
-    """OUTPUT on a view alone protects nothing.
-
-    The root is freed. `by_setter` says what `ggml_set_output(view)` gives.
+    """Flag only a view as OUTPUT, not its root: the planner frees the root before the host reads
+    it. The flag is set in the struct. `detail["by_setter"]` is the number that the host reads if
+    `ggml_set_output(view)` sets the flag.
     """
 
     def viewed(ws: LibraryWorkspace, flag: Callable[[_Small, int, int], Any]) -> tuple[float, Rows]:

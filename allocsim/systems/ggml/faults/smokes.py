@@ -1,16 +1,20 @@
-"""The five single-op smokes of issue 1501 on real ggml, and why they could not see the bug.
+"""The five single-op smoke tests of issue 1501 on real ggml, and the reason why none shows the bug.
 
-Contract: each smoke trains one low-rank adapter through one op for some steps, planned by default
-and with memory of its own for each tensor, and counts what the plan did: `norm_backs` are
-RMS_NORM_BACK nodes, `unsafe` the results that lie over the source their kernel reads too late
-(RMS_NORM_BACK over source 0, SOFT_MAX_BACK over source 1). A wrong number needs both. In every
-smoke `unsafe` is zero, so default and apart agree bit for bit on the library with the bug: the norm
-comes before the trained weights, where no gradient flows.
+Contract: a smoke test trains one low-rank adapter through one op for some steps. It runs twice:
+under ggml's default plan, and with separate memory for each tensor (apart). It also counts two
+facts of the default plan. `norm_backs` is the number of RMS_NORM_BACK nodes. `unsafe` is the number
+of results that are placed over a source that their kernel still reads afterwards: source 0 of
+RMS_NORM_BACK, and source 1 of SOFT_MAX_BACK.
 
-The concat smoke needs a backward op that ggml does not have (the reporter had added one): a child
-that runs it aborts with ggml's message.
+The bug makes a number wrong only if `unsafe` is not zero. `unsafe` is zero in every smoke test, so
+the losses of both runs are equal bit for bit, even on the library with the bug. In the test of the
+norm, the norm comes before the trained weights, where no gradient flows, so no RMS_NORM_BACK is
+built.
 
-What this module does not see: the reporter's own graphs; these are rebuilt from the description.
+The concat test needs a backward op that ggml does not have (the reporter had added one). A child
+process that runs this test aborts with ggml's message.
+
+The graphs are not the reporter's own; they were rebuilt from the description in the issue.
 """
 
 from collections.abc import Callable
@@ -33,12 +37,12 @@ RANK: Final = 4
 HALF: Final = WIDTH // 2
 
 UNSAFE: Final = {"RMS_NORM_BACK": 0, "SOFT_MAX_BACK": 1}
-"""Op -> the source over which its kernel is wrong in the older library."""
+"""Op -> the source slot over which the op's kernel of the older library is wrong in place."""
 
 
 @dataclass(slots=True)
 class _Parts:
-    """What a smoke may use: the adapted projection and constants."""
+    """The tensors that a smoke test may use, and the function that adds the projection."""
 
     ctx: Context
     x: int
@@ -77,19 +81,19 @@ def _concat(p: _Parts) -> int:
 
 
 SMOKES: Final[dict[str, tuple[Callable[[_Parts], int], str]]] = {
-    "rms_norm": (_norm, "the norm lies before the trained weights: no RMS_NORM_BACK is built"),
-    "rope": (_rope, "no norm; ROPE_BACK in place is safe"),
-    "soft_max": (_soft_max, "no norm; SOFT_MAX_BACK takes source 0, over which its kernel is right"),
-    "view": (_view, "no norm; views of keys and values carry no gradient"),
-    "concat": (_concat, "ggml has no backward op for CONCAT; with one added there is no norm in it either"),
+    "rms_norm": (_norm, "the norm comes before the trained weights, so no RMS_NORM_BACK is built"),
+    "rope": (_rope, "the graph has no norm, and ROPE_BACK in place is safe"),
+    "soft_max": (_soft_max, "the graph has no norm, and SOFT_MAX_BACK takes the bytes of source 0, which is safe"),
+    "view": (_view, "the graph has no norm, and views of keys and values have no gradient"),
+    "concat": (_concat, "ggml has no backward op for CONCAT, and the graph has no norm"),
 }
-"""Smoke -> its graph, and why it cannot see the bug."""
+"""Name of a smoke test -> its graph, and the reason why the test does not show the bug."""
 
 
 def smoke(library: Library, name: str, *, steps: int = 10) -> dict[str, Any]:
-    """Task: train one smoke with the default plan and apart.
-
-    Return both loss curves and what the plan did.
+    """Train one smoke test under the default plan and with separate memory for each tensor. Return
+    both loss curves, the counts `norm_backs` and `unsafe` of the default plan, and the reason of
+    `SMOKES`. This function is a task of a child process.
     """
     if name not in SMOKES:
         raise UnknownNameError("smoke", name, SMOKES)
@@ -105,7 +109,7 @@ def smoke(library: Library, name: str, *, steps: int = 10) -> dict[str, Any]:
 
 
 def unsafe_aliases(rows: Rows) -> int:
-    """Count the results over the source that their kernel of the older library reads too late."""
+    """Count the results at the offset of the source that `UNSAFE` lists for their op."""
 
     def place(reference: Any) -> Any:
         return (rows["leafs"][int(reference[1:])] if isinstance(reference, str) else rows["nodes"][reference])["off"]
@@ -160,7 +164,7 @@ def _train(library: Library, name: str, steps: int, *, apart: bool) -> tuple[lis
         for _ in range(steps):
             library.ggml_graph_reset(graph)
             for key, array in feeds.items():
-                if library.ggml_get_data(inputs[key]):  # an input the smoke does not use is not in its graph
+                if library.ggml_get_data(inputs[key]):  # an input that the test does not use has no memory
                     ws.put(inputs[key], array)
             ws.compute(graph)
             losses.append(float(ws.get(loss).item()))

@@ -1,11 +1,11 @@
-"""Three faults of training with ggml.
+"""Three faults of training with ggml: gradients that share a tensor, accumulators that are never
+zeroed, and a graph that is planned twice.
 
-They are: gradients that share a tensor, accumulators that are never zeroed, a graph that is planned
-twice.
+Contract: each fault is a function that a child process runs, as in
+`allocsim.systems.ggml.faults.small_graphs`. The two numbers that it compares are norms of
+gradients.
 
-Contract: as `allocsim.systems.ggml.faults.small_graphs`. The numbers are norms of gradients.
-
-Source: reading and measuring ggml 0.13.1 to 0.26.0; ggml PR 999.
+The faults were found by reading and measuring ggml 0.13.1 to 0.26.0, and in ggml PR 999.
 """
 
 import ctypes
@@ -23,9 +23,9 @@ from allocsim.systems.ggml.lora_training.transformer import TINY, build, differe
 
 
 def shared_gradient(library: Library) -> FaultObservation:
-    """The gradient of a bias is the upstream gradient's own tensor.
+    """Read the gradient of a bias, which is the upstream gradient's own tensor.
 
-    The next op of the chain takes it in place.
+    The next op of the backward pass overwrites this tensor in place before the host reads it.
     """
 
     def biased(ws: LibraryWorkspace, *, pinned: bool) -> tuple[float, Rows]:
@@ -52,7 +52,7 @@ def shared_gradient(library: Library) -> FaultObservation:
         ws.compute(graph)
         found = float(np.linalg.norm(ws.get(gradient)))
         if not pinned:
-            flag_alone(gradient, FLAGS["output"])  # what the host reads, for the document; the plan is made
+            flag_alone(gradient, FLAGS["output"])  # after planning: only the document shows the host's read
         return found, walk(library, graph)
 
     with LibraryWorkspace(library) as ws:
@@ -68,9 +68,9 @@ def shared_gradient(library: Library) -> FaultObservation:
 
 
 def opt_accumulates(library: Library) -> FaultObservation:
-    """`ggml-opt`, graphs built anew for every step, period 1.
-
-    Gradients add up from step to step. Found and wanted are of step 3.
+    """Train with `ggml-opt`, period 1, and a graph that is built again for each step. The
+    accumulators are never zeroed, so the gradients add up from step to step. The numbers `found`
+    and `wanted` are those of step 3.
     """
 
     def gradients(*, zeroed: bool) -> tuple[list[float], Rows]:
@@ -102,15 +102,14 @@ def opt_accumulates(library: Library) -> FaultObservation:
 STEPS: Final = 3
 ACCUMULATOR: Final = "accumulator of weight"
 CROSS_ENTROPY: Final = 2
-"""`GGML_OPT_LOSS_TYPE_CROSS_ENTROPY`."""
+"""The value of `GGML_OPT_LOSS_TYPE_CROSS_ENTROPY`."""
 
 
 def _opt_step(ws: LibraryWorkspace, scheduler: int, opt: int, weight: int, *, zeroed: bool) -> tuple[float, Rows]:
-    """Build, allocate and run one step on the same data and (but for 1e-30) the same weights.
+    """Build, allocate and run one training step; return the norm of the gradient, and rows.
 
-    Return the norm of the gradient.
-
-    The graph of ggml-opt is private; the scheduler tells which nodes it runs.
+    Each step has the same data. The learning rate is 1e-30, so the weights stay the same. The graph
+    of ggml-opt is private, so the rows are made from the nodes that the scheduler reports.
     """
     library = ws.library
     ctx: Context = ws.context(tensors=256, graph_size=256, gradients=True)
@@ -131,9 +130,9 @@ def _opt_step(ws: LibraryWorkspace, scheduler: int, opt: int, weight: int, *, ze
 
 
 def forward_then_backward(library: Library) -> FaultObservation:
-    """A forward graph planned alone, then its backward graph planned over the same tensors.
+    """Plan a forward graph alone, then plan the graph with its backward pass over the same tensors.
 
-    Numbers are gradient norms.
+    The numbers `found` and `wanted` are gradient norms.
     """
 
     def norm(ws: LibraryWorkspace, *, twice: bool) -> tuple[float, Rows, int]:
