@@ -1,4 +1,4 @@
-"""The concurrent backends of a scheduler: its runs as one program, in which a backend is a stream.
+"""Turn runs of a scheduler with concurrent backends into one program, with a stream per backend.
 
     for document in at_once(log, runs):
         ...  # judged for races
@@ -6,25 +6,27 @@
 Contract
 --------
 * A stream is the host or a backend. An op is a node of a split, a copy, or a write, read or copy of
-  the host, in the order in which the ops were submitted. A submitted op comes after all ops that
-  the host knew to have ended, and after the earlier ops of its stream. A backend without a queue
-  has ended its op when the call returns.
-* An event comes after the ops of its backend that were submitted before it was recorded. A host or
-  backend that waits for the event continues after these ops.
-* An asynchronous copy is ordered by its source's backend, or by its destination's if the source's
-  has no queue. It comes after the earlier ops of the source (ggml-backend.h), after the events that
-  the destination was told to wait for (as schedulers use it), and before the later ops of the
-  destination. It does not come after the destination's other earlier ops.
-* A scheduler acts at once on numbers that it reads from a queue, such as the experts to copy; the
-  experts' weights are read where they lie when their backend executes the copy.
-* Bytes are identified by address: tensors of one memory that share bytes lie in one buffer, and a
-  read finds the bytes that lie there. A missing order is the scheduler's fault, whichever allocator
-  placed the tensors: allocators assume that the splits of a graph run one after another.
-* Blocks of equal runs are kept three times, as in `record_document`. Of many runs a document has a
-  fixed number of consecutive ones, and half of them are in the next document too.
+  the host. The ops are in the order of submission. A submitted op comes after all ops that the host
+  knew to have ended, and after the earlier ops of its stream. If a backend has no queue, its op has
+  ended when the call returns.
+* An event comes after the ops of its backend that were submitted before the event was recorded. A
+  host or backend that waits for the event continues after these ops.
+* An asynchronous copy runs on the stream of its source's backend, or, if that backend has no queue,
+  on the stream of its destination's backend. It comes after the earlier ops of the source
+  (ggml-backend.h). It comes after the events for which the destination had to wait, because
+  schedulers rely on this. It comes before the later ops of the destination, but not after the
+  destination's other earlier ops.
+* A scheduler uses numbers that it fetches from a backend, such as the experts to copy, before it
+  sends the next bytes. The experts' weights are read when their backend executes the copy.
+* Bytes are identified by address. Tensors of one memory that share bytes are in one buffer, and a
+  read finds the bytes that are there. A missing order is a fault of the scheduler, whichever
+  allocator placed the tensors, because allocators assume that the splits of a graph run one after
+  another.
+* Of repeated blocks of runs, three repetitions are kept, as in `record_document`. If there are many
+  runs, a document has `MOST_RUNS` consecutive runs, and the next document repeats half of them.
 
-O(runs x nodes). What this module does not see: work that a backend starts by itself, and kernels
-that touch only a part of their tensors.
+The cost is O(runs x nodes). The module does not see work that a backend starts by itself. A kernel
+that accesses only a part of a tensor is treated as accessing the whole tensor.
 """
 
 from bisect import bisect_left, bisect_right
@@ -51,19 +53,19 @@ from allocsim.systems.ggml.host_record.record_log import (
 from allocsim.systems.ggml.host_record.recorded_runs import keep, memories_of, placed
 
 MOST_RUNS: Final = 16
-"""Runs in a document."""
+"""The most runs in a document."""
 
 HOST: Final = 0
 
 ASIDE: Final = RecordedBuffer(number=-1, born=0, base=0, size=0, usage=0, alignment=1, name="the host")
-"""Memory of the host that no buffer of a backend is."""
+"""A stand-in buffer for memory of the host outside all buffers of backends."""
 
 Happened = RecordedRun | Touch | Waited | EventRecorded | EventWaited
 
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """What an op touches."""
+    """A byte range that an op reads or writes, with the layout and the name of its tensor."""
 
     memory: RecordedBuffer
     start: int
@@ -74,7 +76,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """`turn` is its name in every run, `after` are ops of other actors that it waits for."""
+    """One op; `turn` is its name in every run, `after` are the ops of other actors to wait for."""
 
     actor: int
     kind: str
@@ -88,9 +90,9 @@ class _Op:
 def at_once(
     log: RecordLog, runs: Sequence[RecordedRun], since: int = -1, given: set[Hashable] | None = None
 ) -> Iterator[Document]:
-    """Yield what several backends did at once in runs of a session that follow one another, behind
-    an event, unless it was given before; nothing where no scheduler has several, or what it asks of
-    one of them is not seen.
+    """Yield the documents of concurrent backends in consecutive runs of a session, from the event
+    `since` on, unless their key is in `given`, which gets the new keys. There are none if no
+    scheduler has several backends, or if the calls to one of these backends were not recorded.
     """
     mine = [run for run in runs if run.asked and all(by in log.backends for by in run.backends)]
     if not mine or unseen(log, mine):
@@ -112,14 +114,14 @@ def at_once(
 
 
 def unseen(log: RecordLog, runs: Iterable[RecordedRun]) -> list[str]:
-    """Return the backends of which it is not seen what a scheduler asks of them."""
+    """Return the names of the backends for which the scheduler's calls were not recorded."""
     backends = {by for run in runs for by in run.backends if by in log.backends}
     return sorted({log.backends[by].name for by in backends if not log.backends[by].seen})
 
 
 def _parts(log: RecordLog, runs: Sequence[RecordedRun], since: int) -> list[tuple[Hashable, list[Happened]]]:
-    """Return what happened, in order, up to the end of each run and behind the last, each with what
-    makes it unlike others.
+    """Return the events of the log from `since` on, cut after each run, each piece with its key.
+    Two pieces with equal keys are alike. Events after the last run are the last piece.
     """
     memories = {memory for run in runs for memory in memories_of(run)}
     behind = log.happened[bisect_left(log.happened, since, key=event_of) :]
@@ -134,7 +136,7 @@ def _parts(log: RecordLog, runs: Sequence[RecordedRun], since: int) -> list[tupl
 
 
 def _form(one: Happened) -> Hashable:
-    """Return what makes something that happened unlike others."""
+    """Return the key by which an event is compared: two events with equal keys are alike."""
     if isinstance(one, RecordedRun):
         asked = ((each.word, each.by, each.other, each.count) for each in one.asked)
         return tuple((each.told.op, each.told.data, each.told.nbytes) for each in placed(one)), *asked
@@ -145,13 +147,13 @@ def _form(one: Happened) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """What all splits of a run look up."""
+    """The tables of a run that the handling of each split uses."""
 
     places: Mapping[int, int]
-    """Address of a node -> its place among them."""
+    """Address of a node -> its place among the nodes of the run."""
     tensors: Mapping[RecordedTensor, PlacedTensor]
     flagged: bool
-    """Whether some node says that it is to be computed: then the others are not."""
+    """Whether some node has the flag COMPUTE. If so, nodes without this flag are not computed."""
 
     @classmethod
     def of(cls, run: RecordedRun, tensors: Iterable[PlacedTensor]) -> "_Nodes":
@@ -164,21 +166,21 @@ class _Nodes:
 
 @dataclass(slots=True)
 class _Order:
-    """Ops as far as what happened has been followed."""
+    """The ops, and their order, of the events that have been followed so far."""
 
     log: RecordLog
     ops: list[_Op] = field(default_factory=list)
     order: HostOrder = field(default_factory=HostOrder)
-    """What waits for what: its streams are actors, its marks are events, and what events together
-    told a backend to wait for.
+    """The waits between ops. The streams are actors. The marks are the recorded events and, for
+    each actor, all events for which the actor had to wait (`_told`).
     """
     fetched: list[_Bytes] = field(default_factory=list)
-    """What is in host memory for the scheduler, and was not looked at yet."""
+    """Bytes that a backend fetched into host memory and the scheduler has not used yet."""
     known: bool = True
-    """Whether all that was asked of a backend is known."""
+    """Whether the nodes of each split and both tensors of each copy were found."""
 
     def follow(self, one: Happened) -> None:
-        """Take in what happened next."""
+        """Add the ops and waits of the next event."""
         match one:
             case RecordedRun():
                 tensors = {tensor.told.at: tensor for tensor in placed(one)}
@@ -253,8 +255,9 @@ class _Order:
         order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
-        """Take in what was sent to a tensor or a part of one, maybe of what it is a copy of, or
-        fetched from one, maybe into a copy.
+        """Add the op that sends bytes to a tensor or fetches them from it. The other side may be
+        the original of a copy, or a copy. Before it sends, the scheduler uses all bytes in
+        `fetched`.
         """
         sent, whole = one.word in {"copied", "sent"}, one.word in {"copied", "got"}
         told = tensors.get(one.last if one.word == "copied" else one.first)
@@ -287,13 +290,13 @@ def _copied(
 
 
 def _told(actor: int) -> tuple[str, int]:
-    """Return the mark of all that events told an actor to wait for."""
+    """Return the name of the mark that collects all events for which an actor had to wait."""
     return "told", actor
 
 
 def _of_run(tensor: PlacedTensor, run: RecordedRun) -> tuple[str, str]:
-    """Return the name of an op of a run, and what it is in every run: ggml gives `node_0` to the
-    first op of each graph that has no name, so its kind tells which.
+    """Return the name of an op in this run, and its name in every run. The second name has the op's
+    kind, because ggml names the first unnamed op of each graph `node_0`.
     """
     of, told = run.copies.get(tensor.tensor), tensor.told
     return f"{told.name} of compute {run.number}", f"{told.op} {told.name}" if of is None else f"copy of {of.name}"
@@ -304,7 +307,7 @@ def _part(name: str, memory: RecordedBuffer, start: int, nbytes: int) -> _Bytes:
 
 
 def _whole(tensor: PlacedTensor | None) -> tuple[_Bytes, ...]:
-    """Return the bytes of a tensor that has any."""
+    """Return the byte range of a tensor, or an empty tuple if the tensor has no bytes."""
     if tensor is None or tensor.memory is None or not tensor.told.data or not tensor.told.nbytes:
         return ()
     told = tensor.told
@@ -313,7 +316,7 @@ def _whole(tensor: PlacedTensor | None) -> tuple[_Bytes, ...]:
 
 
 def _accesses(node: PlacedTensor, tensors: Mapping[RecordedTensor, PlacedTensor]) -> tuple[list[_Bytes], list[_Bytes]]:
-    """Return what the kernel of a node reads, and what it writes."""
+    """Return the byte ranges that the kernel of a node reads, and the ranges that it writes."""
     sources = [(slot, tensors.get(source)) for slot, source in enumerate(node.src) if source is not None]
     unread, beside = NOT_READ.get(node.told.op, ()), SIDE_EFFECTS.get(node.told.op, ())
     reads = [each for slot, source in sources if slot not in unread for each in _whole(source)]
@@ -360,8 +363,8 @@ def _document(log: RecordLog, order: _Order, window: Iterable[tuple[Hashable, li
 
 
 def _buffers(builder: ProgramBuilder, touched: Iterable[_Bytes]) -> dict[RecordedBuffer, tuple[list[int], list[int]]]:
-    """Add a buffer for all bytes of a memory that touch each other by what lies there; return where
-    they begin, and their numbers, by memory.
+    """Add one buffer for each group of overlapping byte ranges in a memory. Return, for each
+    memory, the first addresses of these buffers and their numbers in the program.
     """
     by_memory: dict[RecordedBuffer, list[_Bytes]] = {}
     for one in dict.fromkeys(touched):

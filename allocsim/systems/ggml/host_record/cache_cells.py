@@ -1,38 +1,40 @@
-"""The cells of llama.cpp's caches, as recordings of typed pages: the sequence and position in each
-cell, and the tokens that write and read it.
+"""Follow the cells of llama.cpp's KV caches: the sequence and position in each cell, and the tokens
+that write and read the cell. The result is a recording of typed pages (`allocsim.recordings`).
 
     for recording in cell_recordings(read_log("log.jsonl")):
         allocsim.recordings.judge(recording.events)
 
 Contract
 --------
-* A sequence *wants* at a position the token that the host's batches gave for it, changed by the
-  host's later calls on sequences (remove, copy, keep, add, divide, clear). A cell *holds* the token
-  whose row was written there last, with the position shifts that runs applied to it and the copies
-  of buffers. A token reads the cells that its mask admits.
-* Keys and values of all layers with equal content are one page, which names these layers and has a
-  cell for each row. If the content of one layer comes to differ, the whole log is followed again
-  with this layer as a page of its own. So each layer is judged, and a fault in several equal layers
-  is reported once. Values hold a token without a position; no position shift changes them.
-* Writing a token is a `use` that writes a cell for the token's first sequence. A further sequence
-  that holds it, for example by a copy, is a `cell` event at its first read.
-* If a cell is read for a sequence and does not hold a token that the sequence wants at that
-  position, a `cell` event has another content than was written (C14, plan). The same event is
-  reported for an overwritten cell whose old content a token wants, at a position between the lowest
-  one that the token reads and its own.
-* A saved state is recognised by its digest, if all of it was known when it was saved: its cells
-  hold their content of that time. If a sequence continues where its state ended, but another
-  sequence was restored from it, it reads cells that no token wrote for it (C01, caller).
-* Positions below the lowest one read are outside of the window, and no sequence wants them. A token
-  may also read what a token of a higher position read, since windows only move up. A position that
-  has not moved and that a mask leaves out is counted as assumed; so are cells restored from a
-  state, tokens of a failed batch, and runs whose tokens cannot be told apart.
+* A sequence *wants* a token at a position if a batch of the host put the token there. The host's
+  later calls on sequences (remove, copy, keep, add, divide, clear) change these wishes. A cell
+  *holds* the token whose row was written there last. The position of the held token includes the
+  position shifts that runs applied to the cell, and a copy of a buffer copies tokens and positions.
+  A token reads the cells that its attention mask admits.
+* The keys and values of all layers with equal content are one page, which names these layers and
+  has a cell for each row. If the content of one layer differs later, the whole log is followed
+  again with this layer as a separate page. So each layer is judged, and a fault in several equal
+  layers is reported once. Values have no position, so a position shift does not change them.
+* Writing a token is a `use` event that writes a cell for the token's first sequence. If a further
+  sequence has the token, for example by a copy, its first read gets a `cell` event.
+* If a sequence reads a cell that does not hold the token that the sequence wants at that position,
+  a `cell` event with another content than was written is added (C14, plan). The same event is added
+  if a token wants a position, from the lowest position that it reads up to its own, whose cell was
+  overwritten.
+* A saved state is recognised by its digest, if its whole content was known when it was saved. After
+  a restore its cells hold the content of that time. If the state of one sequence is restored into
+  another, and the first sequence then continues after the end of the state, it reads cells that no
+  token wrote for it (C01, caller).
+* Positions below the lowest position that a token reads are outside its window, and the token does
+  not want them. A token may read all positions that a token of a higher position reads, because
+  windows only move up.
+* Some facts are assumed and counted: that a mask leaves out a position on purpose, and that cells
+  restored from a state, tokens of a failed batch, and runs with indistinguishable tokens are right.
 
-Cells of recurrent memory are not seen. What this module does not see: the judgement
-(`allocsim.recordings`).
+Cells of recurrent memory are not examined. This module does not judge; `allocsim.recordings` does.
 
-O(cells read + layers x cells of a cache) a run, and O(cells of a cache) for a call on a whole
-sequence; once more for each layer whose content comes to differ.
+A run costs O(cells read + layers x cells of a cache). A call on a whole sequence costs O(cells of a
+cache). For each layer that gets a page of its own, this cost is paid once more.
 """
 
 import heapq
@@ -59,13 +61,13 @@ from allocsim.systems.ggml.host_record.record_log import (
 )
 
 EMPTY: Final = -1
-"""What a cell holds before anybody wrote it."""
+"""The token number of a cell that was never written."""
 
 UNKNOWN: Final = -2
-"""What a cell holds that the host wrote: a state that was restored."""
+"""The token number of a cell that the host wrote, for example by restoring a state."""
 
 UNTOLD: Final = -3
-"""What a cell holds of a run whose tokens cannot be told apart."""
+"""The token number of a cell that was written by a run whose tokens cannot be distinguished."""
 
 LAST: Final = (1 << 31) - 1
 
@@ -78,29 +80,29 @@ STREAM: Final = "device"
 
 @dataclass(frozen=True, slots=True)
 class CellRecording:
-    """The cells of one memory of llama.cpp."""
+    """The recording of the cells of one memory of llama.cpp."""
 
     name: str
     events: list[Event]
     assumed: Counter[str]
-    """What the recorder did not tell, and how often it was taken for granted."""
+    """Each assumption about a fact that the log does not have, and how often it was made."""
 
     def place(self, event: int) -> str:
-        """Return the use that an event of it stands behind."""
+        """Return the name of the last `use` up to an event, or "event N" if there is none."""
         return next((str(one["name"]) for one in self.events[event::-1] if one["event"] == "use"), f"event {event}")
 
 
 @dataclass(slots=True, eq=False)
 class _Layer:
-    """What the cells of a layer hold."""
+    """The content of the cells of one layer: the token and the position in each cell."""
 
     kind: CellLayer
     token: Cells
     position: Cells
-    """As which keys are turned; of values, as which they were last wanted."""
+    """The position by which ROPE rotated each key, or at which each value was last wanted."""
 
     def touched(self, touch: Touch) -> Cells:
-        """Return the cells of which the host reads or writes a byte."""
+        """Return the cells with a byte that the host reads or writes."""
         told, count = touch.told, len(self.token)
         pitch = told.nb[0] if self.kind.across else told.nb[1]
         low, high = touch.start // max(pitch, 1), -(-touch.stop // max(pitch, 1))
@@ -114,7 +116,7 @@ class _Layer:
         return np.arange(low, min(high, count))
 
     def like(self, other: "_Layer") -> bool:
-        """Return whether it holds the same as another one."""
+        """Return whether another layer has equal tokens, and equal positions if both have keys."""
         turned = not (self.kind.values or other.kind.values)
         same = np.array_equal(self.token, other.token)
         return same and not (turned and not np.array_equal(self.position, other.position))
@@ -122,26 +124,28 @@ class _Layer:
 
 @dataclass(slots=True, eq=False)
 class _Cache:
-    """What the cells of layers hold that are taken to be alike."""
+    """The content of the cells of several layers that are followed together, as one page."""
 
     name: str
     stream: int
+    """The number of cells in a stream."""
     layers: dict[RecordedTensor, _Layer]
-    """The first stands for all."""
+    """The layers of the page. The events of the page are those of the first layer."""
     token: Cells
+    """The tokens of the first layer."""
     position: Cells
-    """Those of the first."""
+    """The positions of the first layer."""
     counted: dict[int, Cells] = field(default_factory=dict)
-    """By sequence: the position that the events say it counts on in each cell."""
+    """Sequence -> the position at which it uses each cell, as the events so far say."""
     lies: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Token and stream -> its cell."""
+    """Token and stream -> the cell of the token."""
     told: set[tuple[int, int, int]] = field(default_factory=set)
-    """Sequence, cell and token of what was said to be wrong."""
+    """Sequence, cell and token of each fault that was already reported."""
     reach: list[tuple[int, int]] = field(default_factory=list)
-    """Positions of tokens that read further down than all higher ones, and how far; both rise."""
+    """(position, lowest position read) of tokens that read lower than all later ones; both rise."""
 
     def lowest(self, position: int, read: int) -> int:
-        """Return the lowest position that a token may read, which reads one down to `read`."""
+        """Return the lowest position that a token at `position`, which read `read`, may read."""
         at = bisect_left(self.reach, (position,))
         if self.reach[at : at + 1] and self.reach[at][1] <= read:
             return self.reach[at][1]
@@ -153,21 +157,21 @@ class _Cache:
 
     @property
     def values(self) -> bool:
-        """Whether these are values alone."""
+        """Whether all layers of the page are values."""
         return all(layer.kind.values for layer in self.layers.values())
 
     def stands(self, layer: _Layer) -> bool:
-        """Return whether what is told of the cache is told of this layer."""
+        """Return whether the events of the page are those of this layer."""
         return layer.token is self.token
 
     def unknown(self, layer: _Layer, cells: Cells) -> None:
-        """Note that the host wrote cells of a layer."""
+        """Mark cells of a layer as written by the host."""
         layer.token[cells] = UNKNOWN
         for counted in self.counted.values() if self.stands(layer) else ():
             counted[cells] = EMPTY
 
     def apart(self) -> list[list[RecordedTensor]]:
-        """Return its layers by what they hold."""
+        """Return the layers grouped by equal content."""
         groups = list[list[_Layer]]()
         for layer in self.layers.values():
             group = next((group for group in groups if group[0].like(layer)), None)
@@ -185,17 +189,15 @@ class _Cache:
 
 @dataclass(slots=True)
 class _Kin:
-    """Which layers are followed together: those of one number, as far as one run uses them
-    alike.
-    """
+    """The number of each layer: layers of one number are followed together while used alike."""
 
     numbers: dict[RecordedTensor, int] = field(default_factory=dict)
-    """Those that are not 0."""
+    """Layer -> its number; a layer without an entry has the number 0."""
     split: bool = False
-    """Whether any came apart since all was followed."""
+    """Whether layers got new numbers since the log was last followed from its start."""
 
     def apart(self, groups: list[list[RecordedTensor]]) -> None:
-        """Give all groups but the first a number of their own."""
+        """Give each group of layers except the first a new number."""
         for group in groups[1:]:
             self.numbers |= dict.fromkeys(group, 1 + max(self.numbers.values(), default=0))
             self.split = True
@@ -206,72 +208,74 @@ class _Token:
     """A token of a run."""
 
     position: int
-    """What the host gave for it."""
+    """The position that the host gave for the token."""
     turned: int
-    """By which its key is turned."""
+    """The position by which the run rotates the token's key."""
     sequences: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What was saved of a sequence, or of all."""
+    """A saved state of one sequence, or of all sequences (`sequence` is then negative)."""
 
     sequence: int
     wants: dict[int, dict[int, frozenset[int]]]
     cells: dict[RecordedTensor, tuple[Cells, Cells]]
-    """By layer: tokens and positions, in the order of their cells, which is that of the bytes."""
+    """Layer -> the saved tokens and positions, in the order of cells and of the state's bytes."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A batch that is computed."""
+    """A batch that is being computed."""
 
     rows: list[_Row]
-    """Those that no run took yet."""
+    """The rows of the batch that no run has computed yet."""
     tokens: list[int] = field(default_factory=list)
+    """The numbers of the tokens that runs have computed."""
 
 
 @dataclass(slots=True, eq=False)
 class _Memory:
-    """One memory: what its sequences want, and what its caches hold."""
+    """One memory of llama.cpp: the tokens wanted by its sequences, and its caches."""
 
     name: str
     kin: _Kin
     events: list[Event] = field(default_factory=list)
     assumed: Counter[str] = field(default_factory=Counter)
     wants: dict[int, dict[int, frozenset[int]]] = field(default_factory=dict)
-    """Sequence -> position -> tokens."""
+    """Sequence -> position -> the tokens that the sequence wants there."""
     restored: set[int] = field(default_factory=set)
-    """Sequences whose cells were restored from a state; -1: all may have been."""
+    """Sequences with cells restored from a state; -1 if all sequences may have such cells."""
     unsure: set[int] = field(default_factory=set)
-    """Tokens of batches that failed, or for which a state was not taken."""
+    """Tokens of batches that failed, and tokens that a refused state was to replace."""
     broken: set[int] = field(default_factory=set)
-    """Sequences of batches that failed, or of states that were not taken; -1: all."""
+    """Sequences of batches that failed, or whose state was refused; -1 for all sequences."""
     caches: dict[RecordedTensor, _Cache] = field(default_factory=dict)
     open: dict[int, _Open] = field(default_factory=dict)
-    """By thread."""
+    """Thread -> the batch that the thread computes."""
     names: Counter[str] = field(default_factory=Counter)
-    """Of caches, with how many had them: a memory may come where another one was."""
+    """Name -> the number of caches with this name so far, including freed caches."""
     tokens: int = 0
+    """The number of tokens of all runs so far; each token gets the next number."""
     copied: Touch | None = None
-    """A read of a cache, behind which the same bytes may be written into another part of it."""
+    """The last read of a cache, whose bytes the next write may copy to other cells of the cache."""
     restoring: bool = False
-    """Whether what is written now comes from a state."""
+    """Whether the host is restoring a state, so that its writes come from the state."""
     laid: list[Touch] = field(default_factory=list)
-    """What a state wrote into tensors that no run has shown to be caches yet."""
+    """Writes from states into tensors that no run has used as caches yet."""
     states: dict[int, _State] = field(default_factory=dict)
-    """By digest, what was saved while all of it was known."""
+    """Digest -> the saved state, if its whole content was known when it was saved."""
     wrote: dict[RecordedTensor, list[Cells]] = field(default_factory=dict)
-    """The cells that a state was written to, in order."""
+    """Layer -> the cells that the state being restored was written to, in order."""
     astray: dict[int, tuple[_State, dict[RecordedTensor, Cells]]] = field(default_factory=dict)
-    """By sequence, a state of it that was restored into another one since, and its cells."""
+    """Sequence -> its state that another sequence got, and the cells with that state."""
     before: tuple[bool, frozenset[int]] = False, frozenset()
-    """Of what a state is restored to: whether it was restored, and its tokens."""
+    """The target of the current restore: whether it was already restored, and its old tokens."""
 
-    # what the host asks --------------------------------------------------------------------------
+    # calls of the host on sequences and states ---------------------------------------------------
 
     def asked(self, call: SequenceAsked) -> None:
-        """Change what sequences want."""
+        """Change the wanted tokens of sequences by a call of the host."""
         low, high = max(call.start, 0), call.stop if call.stop >= 0 else LAST
         wants = self.wants
         named = list(wants) if call.one < 0 else [call.one]
@@ -306,14 +310,14 @@ class _Memory:
                 self._moved(call, low, high)
 
     def _emptied(self, named: int | None) -> None:
-        """A sequence, each (-1), or none has no cells any more, or known ones: where it ended
-        before is no matter.
+        """Remove a sequence, or all sequences (-1), from `restored` and `broken`: its cells are
+        gone or known again. None removes nothing.
         """
         gone = {*self.restored, *self.broken} if named == -1 else {named}
         self.restored, self.broken = self.restored - gone, self.broken - gone
 
     def _restores(self, call: int, named: list[int]) -> None:
-        """Sequences give way to those of a state."""
+        """Begin to restore a state: the named sequences want nothing until the restore ends."""
         tokens = (what for sequence in named for what in self.wants.get(sequence, {}).values())
         self.before = call in self.restored, frozenset().union(*tokens)
         self.wants |= {sequence: {} for sequence in named}
@@ -322,7 +326,7 @@ class _Memory:
         self.astray.pop(call, None)
 
     def _saved(self, call: SequenceAsked) -> None:
-        """Keep what the bytes of a state are, where all of it is known."""
+        """Keep the content of a saved state by its digest, if the whole content is known."""
         named = [*self.wants] if call.one < 0 else [call.one]
         self.states.pop(call.digest, None)
         if not call.digest or {*named, -1} & (self.restored | self.broken):
@@ -339,8 +343,8 @@ class _Memory:
         self.states[call.digest] = _State(call.one, wants, cells)
 
     def _was_restored(self, call: SequenceAsked) -> None:
-        """A state was taken or not; where it is known what it holds, its cells and sequences are
-        known again.
+        """End the restore of a state. If its content is known, its cells and sequences get this
+        content; `number` is 0 if llama.cpp refused the state.
         """
         self.restoring = False
         if not call.number:
@@ -369,7 +373,7 @@ class _Memory:
         self.astray[state.sequence] = state, wrote
 
     def _went_astray(self, run: RecordedRun, cache: _Cache, sequence: int) -> None:
-        """Say that a sequence goes on where a state of it ended which it did not get."""
+        """Report that a sequence continues after the end of a state that another sequence got."""
         state, wrote = self.astray[sequence]
         cells = wrote.get(next(iter(cache.layers)))
         if cells is None or min(self.wants[sequence], default=0) != 1 + max(state.wants[sequence], default=-1):
@@ -379,7 +383,7 @@ class _Memory:
         self._tell("read", run, reads=[{**part, "sequence": f"{part['sequence']} as it was saved"} for part in parts])
 
     def _not_restored(self, named: int) -> None:
-        """A state was not taken: whether what was there before is given up is not told."""
+        """Record that a state was refused. The log does not say whether the old tokens are kept."""
         restored, tokens = self.before
         self.unsure |= tokens
         self.broken.add(named)
@@ -387,11 +391,11 @@ class _Memory:
             self.restored.discard(named)
 
     def _one_stream(self) -> bool:
-        """Return whether sequences share their cells."""
+        """Return whether all sequences use the cells of one stream."""
         return all(len(cache.token) == cache.stream for cache in self.caches.values())
 
     def _moved(self, call: SequenceAsked, low: int, high: int) -> None:
-        """Move positions of a sequence, and those of others that hold the same cells."""
+        """Move positions of a sequence, and of other sequences that share its cells."""
         own = self.wants.get(call.one, {})
         moved = {(at, what) for at, what in own.items() if low <= at < high}
         one_stream = self._one_stream()
@@ -400,16 +404,16 @@ class _Memory:
                 anew = dict[int, frozenset[int]]()
                 for was, what in wanted.items():
                     at = _to(was, call) if (was, what) in moved else was
-                    if at >= 0:  # several may come to one position
+                    if at >= 0:  # several positions may be moved to the same one
                         anew[at] = anew.get(at, frozenset()) | what
                 self.wants[sequence] = anew
 
     def begun(self, batch: GivenBatch) -> None:
-        """A batch is computed from now on."""
+        """Record that a thread starts to compute a batch."""
         self.open[batch.thread] = _Open(list(batch.rows))
 
     def ended(self, end: BatchEnded) -> None:
-        """A batch was computed, or failed."""
+        """Record that a batch was computed. If it failed, no sequence wants its tokens any more."""
         was = self.open.pop(end.thread, None)
         if was is None or not end.status:
             return
@@ -419,7 +423,7 @@ class _Memory:
         for sequence, wanted in self.wants.items():
             self.wants[sequence] = {at: what - failed for at, what in wanted.items() if what - failed}
 
-    # what the device does ------------------------------------------------------------------------
+    # runs, and the host's reads and writes of caches ---------------------------------------------
 
     def ran(self, run: RecordedRun) -> None:
         """Follow a run of the batch that its thread computes."""
@@ -430,14 +434,14 @@ class _Memory:
         if not uses:
             return
         if graph.unfollowed:
-            self.assumed["values (V) whose cells the graph does not tell are right: not examined"] += graph.unfollowed
+            self.assumed["values (V) in cells that the graph does not show are right: not examined"] += graph.unfollowed
         if not all(use.fits for use in uses):
             self.assumed["runs that write or read outside of a cache are right"] += 1
             return
         tokens = self._rows(run.thread, uses[0], graph.positions())
         caches = [(cache, use) for use in uses for cache in self._caches(use)]
         if tokens is None:
-            self.assumed["runs of a batch whose tokens cannot be told apart are right"] += 1
+            self.assumed["runs of a batch whose tokens cannot be distinguished are right"] += 1
             for cache, use in caches:
                 for layer in cache.layers.values():
                     layer.token[use.written] = UNTOLD
@@ -453,12 +457,12 @@ class _Memory:
             self._read(run, cache, use, tokens)
 
     def _rows(self, thread: int, use: CellUse, turned: Cells | None) -> list[_Token] | None:
-        """Return the tokens of a run that turns its keys by these positions, None where they cannot
-        be told apart.
+        """Return the tokens of a run, or None if they cannot be distinguished.
 
-        A cache of one stream takes the rows of a batch in their order, one of several those of each
-        sequence in theirs. Where the positions by which the run turns its keys are those of other
-        rows, these are meant; where they are of none, keys are turned wrong.
+        `turned` are the positions by which the run rotates its keys. A cache of one stream takes
+        the rows of a batch in order. A cache of several streams takes the rows of each sequence in
+        order. If `turned` has the positions of other rows, the run computes these rows. If no rows
+        have these positions, the keys are rotated wrongly.
         """
         open_, count = self.open.get(thread), len(use.written)
         if open_ is None or len(open_.rows) < count:
@@ -473,7 +477,7 @@ class _Memory:
             first = sequences[0]
             after = max(self.wants.get(first, {}), default=-1) + 1 + ahead[first]
             if by is not None and {first, -1} & (self.restored | self.broken):
-                after = by[k]  # where the sequence ended was not told
+                after = by[k]  # the log does not say where the sequence ended
             told.append(after if position is None else position)
             ahead[first] += 1
         by = told if by is None else by
@@ -488,7 +492,7 @@ class _Memory:
         return found
 
     def _caches(self, use: CellUse) -> list[_Cache]:
-        """Return the caches that are used so, with all of their layers."""
+        """Return the caches of a use; layers of a cache that the use lacks get a new number."""
         groups = dict[tuple[int, int], list[CellLayer]]()
         for layer in use.layers:
             like = self.kin.numbers.get(layer.root, 0), id(self.caches.get(layer.root))
@@ -528,7 +532,7 @@ class _Memory:
         self._tell("write", run, writes=parts)
 
     def _lay(self, cache: _Cache, sequence: int, cells: Cells, positions: Cells, tokens: Cells) -> None:
-        """Note who counts on cells now, and nobody else."""
+        """Record that a sequence, and no other sequence, uses these cells at these positions."""
         for other in cache.counted:
             cache.counted[other][cells] = EMPTY
         cache.counts(sequence)[cells] = positions
@@ -545,10 +549,10 @@ class _Memory:
             read = {k: use.read_by(k) for k, token in enumerate(tokens) if token.sequences[0] == sequence}
             cells = np.unique(np.concatenate(list(read.values())))
             at = {token: at for at, those in self.wants[sequence].items() for token in those}
-            if cache.values:  # nothing turns them
+            if cache.values:  # no run rotates values
                 cache.position[cells] = [at.get(token, EMPTY) for token in cache.token[cells].tolist()]
             right, wrong = self._held(cache, sequence, cells)
-            if any(token in at for token in cache.token[wrong].tolist()):  # of these, keys alone are wrong
+            if any(token in at for token in cache.token[wrong].tolist()):  # right token: only keys are wrong
                 kinds = [[root for root, one in cache.layers.items() if one.kind.values == kind] for kind in (0, 1)]
                 self.kin.apart(list(filter(None, kinds)))
             known = np.full(len(cache.token), EMPTY)
@@ -570,7 +574,7 @@ class _Memory:
             self._blame(cache, sequence, claimed)
 
     def _held(self, cache: _Cache, sequence: int, cells: Cells) -> tuple[Cells, list[int]]:
-        """Return the cells that hold what a sequence wants, and those that hold something else."""
+        """Return the right cells and the wrong cells for a sequence; neither has assumed cells."""
         wanted, right, wrong = self.wants.get(sequence, {}), list[int](), list[int]()
         restored = bool({sequence, -1} & self.restored)
         for cell, token, position in zip(
@@ -587,23 +591,25 @@ class _Memory:
         return np.array(right, np.int64), wrong
 
     def _count_on(self, cache: _Cache, sequence: int, cells: Cells) -> None:
-        """Say that a sequence counts on cells which were written for another one, or copied."""
+        """Add `cell` events for cells that were copied, or written for another sequence."""
         news = cells[cache.counts(sequence)[cells] != cache.position[cells]]
         for part in _parts(cache, sequence, news, cache.position[news]):
             self.events.append({"event": "cell", **part})
         cache.counts(sequence)[news] = cache.position[news]
 
     def _blame(self, cache: _Cache, sequence: int, claims: dict[int, int]) -> None:
-        """Say that cells do not hold the positions as which they are read, each once."""
+        """Add `cell` events, once each, for cells that do not hold the position that is read."""
         news = {cell: at for cell, at in claims.items() if (sequence, cell, int(cache.token[cell])) not in cache.told}
         cache.told |= {(sequence, cell, int(cache.token[cell])) for cell in news}
         cells, at = np.array(sorted(news), np.int64), np.array([news[cell] for cell in sorted(news)], np.int64)
         for part in _parts(cache, sequence, cells, at, like=True):
             self.events.append({"event": "cell", **part, "content": f"what {_named(sequence)} wants there"})
-        cache.counts(sequence)[cells] = EMPTY  # what it counts on there is told anew
+        cache.counts(sequence)[cells] = EMPTY  # the next right read of these cells adds an event again
 
     def _left_out(self, cache: _Cache, sequence: int, position: int, read: Cells, cell: int) -> dict[int, int]:
-        """Return positions that a token wants and does not read, with the cells where they lay."""
+        """Return position -> its old cell, now overwritten, for positions that a token wants and
+        does not read. If such a cell is intact and did not move, this is assumed to be on purpose.
+        """
         read = np.unique(read[read >= 0])
         if not len(read):
             return {}
@@ -636,7 +642,7 @@ class _Memory:
         self._tell("turn", run, writes=parts)
 
     def touched(self, touch: Touch) -> None:
-        """Follow what the host reads of a cache and writes into it."""
+        """Follow a read or write of a cache by the host."""
         cache = self.caches.get(touch.root)
         if cache is None:
             self.laid += [touch] * (self.restoring and touch.writes)
@@ -666,7 +672,7 @@ class _Memory:
             self.events.append({"event": "use", "kind": "copy", "name": "copy", "stream": STREAM, "writes": parts})
 
     def freed(self, buffer: RecordedBuffer) -> None:
-        """Forget caches whose buffer is given back."""
+        """Forget the caches in a freed buffer; without caches, forget sequences and states."""
         self.caches = {root: cache for root, cache in self.caches.items() if root.memory is not buffer}
         if not self.caches:
             self.wants.clear()
@@ -683,9 +689,9 @@ class _Memory:
 
 
 def cell_recordings(log: RecordLog) -> list[CellRecording]:
-    """Return the cells of each memory of llama.cpp that a log tells of."""
+    """Return the recording of the cells of each memory of llama.cpp in a log."""
     kin = _Kin(split=True)
-    while kin.split:  # ends: each time there are more numbers, and no more than layers
+    while kin.split:  # the loop ends: each pass adds numbers, and there are at most as many as layers
         kin.split = False
         found = _followed(log, kin)
     return found
@@ -724,8 +730,8 @@ def _in_order(log: RecordLog) -> Iterator[Happening | MemoryCall]:
 
 
 def _by_stream(rows: list[_Row], streams: list[int]) -> list[int] | None:
-    """Return which rows of a batch a run takes that has these streams: each stream the next of its
-    own, None where it has none.
+    """Return the rows of a batch that a run with these streams computes: for each stream, the next
+    row of its sequence. Return None if a stream has no row left.
     """
     queues = dict[int, Iterator[int]]()
     for stream in set(streams):
@@ -735,8 +741,8 @@ def _by_stream(rows: list[_Row], streams: list[int]) -> list[int] | None:
 
 
 def _by_position(rows: list[_Row], positions: list[int]) -> list[int] | None:
-    """Return the rows of a batch that have these positions; none where some position is of no row,
-    None where it is of several sequences.
+    """Return the rows of a batch that have these positions. Return an empty list if a position has
+    too few rows, and None if a position has rows of several sequences.
     """
     places = dict[int | None, list[int]]()
     for k, (position, _) in enumerate(rows):
@@ -757,13 +763,13 @@ def _named(sequence: int) -> str:
 
 
 def _once(cells: list[Cells]) -> Cells:
-    """Return cells in the order in which they come first."""
+    """Return each cell once, in the order of first occurrence."""
     found, first = np.unique(np.concatenate(cells), return_index=True)
     return found[np.argsort(first)]
 
 
 def _listed(names: list[str]) -> str:
-    """Return names of layers in a few words: `cache_k_l0`, or `cache_k_l[0, 2-5]`."""
+    """Return a short list of the names of layers, such as `cache_k_l0` or `cache_k_l[0, 2-5]`."""
     found = dict[str, list[int]]()
     for name in names:
         stem = name.rstrip("0123456789")
@@ -779,8 +785,8 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def _parts(cache: _Cache, sequence: int, cells: Cells, positions: Cells, *, like: bool = False) -> list[Event]:
-    """Return cells as parts: those as one that follow each other with their positions, and their
-    tokens where not all are `like`.
+    """Return cells as parts of an event. Consecutive cells with consecutive positions are one part.
+    Unless `like` is true, their tokens must be consecutive too.
     """
     if not len(cells):
         return []

@@ -1,24 +1,27 @@
-"""The accesses of a llama.cpp graph to the cells of its cache: which it writes, which each token
-reads, and which it shifts to another position.
+"""Find the accesses of a llama.cpp graph to the cells of its cache: the cells that it writes, the
+cells that each token reads, and the cells that it shifts to another position.
 
     for use in CacheGraph(run).uses():
         use.root, use.written, use.read_by(token)
 
 Contract
 --------
-* A cache is a tensor outside compute memory into which SET_ROWS writes rows by the whole numbers of
-  a leaf, and which attention (FLASH_ATTN_EXT, or SOFT_MAX between two MUL_MAT) reads under a mask,
-  as keys or as values. A cell is a row of it, numbered through all its streams; of values that lie
-  transposed, which SET_ROWS writes element by element, it is a column.
+* A cache is a tensor outside compute memory. SET_ROWS writes rows into it, at the row numbers that
+  a leaf has. Attention (FLASH_ATTN_EXT, or SOFT_MAX between two MUL_MAT) reads it under a mask, as
+  keys or as values.
+* A cell is a row of a cache; the cells of all its streams are numbered together. Values may be
+  stored transposed. Then SET_ROWS writes them element by element, and a cell is a column.
 * Layers whose keys and values are written into the same cells and read under the same mask are one
-  use, which names them. Values of an attention that are in no such use are counted (`unfollowed`).
-* Column c of a mask belongs to row c of the view that attention reads. A token reads the rows of
-  the finite columns.
-* ROPE over a cache with one number for each cell shifts each cell by its number.
+  use, which names these layers. Values of an attention that are in no use are counted
+  (`unfollowed`).
+* Column c of a mask belongs to row c of the view that attention reads. A token reads the rows whose
+  columns are finite in its row of the mask.
+* ROPE on a cache, with one number for each cell, shifts the position of each cell by its number.
 
-What this module does not see: the sequence of a token, and the faults (`cache_cells`).
+This module does not know the sequence of a token, and does not look for faults (`cache_cells`
+does).
 
-O(nodes + finite columns) a run.
+A run costs O(nodes + finite columns).
 """
 
 from collections.abc import Callable, Iterator
@@ -31,58 +34,59 @@ from allocsim.systems.ggml.host_record.record_events import MaskTold, NumbersTol
 from allocsim.systems.ggml.host_record.record_log import PlacedTensor, RecordedRun, RecordedTensor
 
 Cells = np.ndarray
-"""Numbers of cells, int64 [n]."""
+"""An array of cell numbers, int64 [n]."""
 
 LAID_AS: Final = frozenset(
     {"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "CONT", "CPY", "CAST", "SCALE", "ADD", "SOFT_CAP"}
 )
-"""Ops that hand on their first operand, as far as it matters here."""
+"""Ops whose result stands for their first operand, when the source of an operand is searched."""
 
 MOST_CELLS: Final = 1 << 26
-"""More are no cache, but a log that lies."""
+"""The most cells of a cache. A use of a larger cache is skipped, because the log is wrong."""
 
 ATTENTION: Final = {"FLASH_ATTN_EXT": 3, "SOFT_MAX": 1}
-"""Op -> which operand is its mask."""
+"""Attention op -> the source slot of its mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellLayer:
-    """The keys or the values of one layer."""
+    """The cache of the keys, or of the values, of one layer."""
 
     root: RecordedTensor
     values: bool
-    """Whether these are values, which no run turns."""
+    """Whether the cache has values, which ROPE does not rotate, and not keys."""
     across: bool
-    """Whether they lie transposed: element j of all cells of a stream, then element j + 1."""
+    """Whether the cache is transposed: element j of all cells of a stream, then element j + 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellUse:
-    """What a run does with the cells of one cache, or of several that are used alike."""
+    """The cells that a run writes and reads in caches that it uses alike."""
 
     layers: tuple[CellLayer, ...]
-    """Keys first."""
+    """The caches, keys first."""
     nbytes: int
-    """Bytes of the first of them."""
+    """The number of bytes of the first cache."""
     cells: int
+    """The number of cells of a cache."""
     stream: int
-    """Cells of a stream."""
+    """The number of cells of a stream."""
     written: Cells
-    """By token."""
+    """The cell that each token writes."""
     first: int
-    """The cell that column 0 of the mask is, in the first stream that is read."""
+    """The cell of column 0 of the mask, in the first stream that is read."""
     step: int
-    """From a stream to the next one that is read, in cells."""
+    """The number of cells from a stream that is read to the next stream that is read."""
     rows: tuple[tuple[int, ...], ...]
-    """By row of the mask: ends of ranges of columns that are read."""
+    """For each row of the mask, the columns read, as the ends of ranges: start, stop, start, ..."""
     height: int
-    """Rows of the mask in each stream."""
+    """The number of rows of the mask in each stream."""
     streams: int
-    """Streams that are read."""
+    """The number of streams that are read."""
 
     @property
     def fits(self) -> bool:
-        """Whether what is written and read lies in the cache."""
+        """Whether all written and read cells are in the cache, and each token has a mask row."""
         if not self.streams:
             return False
         last = self.first + (self.streams - 1) * self.step + max(map(max, filter(None, self.rows)), default=0)
@@ -102,26 +106,26 @@ class CellUse:
 
 @dataclass(frozen=True, slots=True)
 class CellTurn:
-    """A run that turns cells to other positions."""
+    """A shift of cells to other positions by a run."""
 
     root: RecordedTensor
     by: Cells
-    """By cell."""
+    """The number of positions by which each cell is shifted."""
 
 
 class CacheGraph:
-    """The tensors of a run, by what they are placed as."""
+    """The graph of a run, in which the accesses to caches are searched."""
 
     def __init__(self, run: RecordedRun) -> None:
         self.run = run
         self.placed = {each.tensor: each for those in (run.leafs, run.outside, run.nodes) for each in those}
         self.unfollowed = 0
-        """Attentions whose values are not found in a cache that the run writes, of those whose keys
-        are.
+        """The number of attentions that read keys from a cache that the run writes, but whose
+        values are not found in such a cache.
         """
 
     def uses(self) -> list[CellUse]:
-        """Return what the run does with each cache."""
+        """Return the uses of caches by the run: cells written, and cells read by each token."""
         written = dict(self._written())
         layers: dict[_Like, dict[RecordedTensor, CellLayer]] = {}
         for keys, values, mask in self._attention():
@@ -157,7 +161,7 @@ class CacheGraph:
         )
 
     def turns(self) -> list[CellTurn]:
-        """Return the caches whose cells the run turns."""
+        """Return the shifts of cells that the run makes, by cache."""
         found = list[CellTurn]()
         for node in self.run.nodes:
             root = self._cache_behind(node.src[0]) if _is(node, "ROPE") else None
@@ -167,12 +171,12 @@ class CacheGraph:
         return found
 
     def positions(self) -> Cells | None:
-        """Return the positions by which the run turns its tokens, None where it turns none."""
+        """Return the positions by which the run rotates its tokens, or None if it rotates none."""
         ropes = (node for node in self.run.nodes if _is(node, "ROPE") and self._cache_behind(node.src[0]) is None)
         return next((by for node in ropes if (by := self._numbers(node.src[1])) is not None), None)
 
     def _written(self) -> Iterator[tuple[RecordedTensor, tuple[Cells, bool]]]:
-        """Yield caches, the cells written by token, and whether they lie transposed."""
+        """Yield each cache that the run writes, the cell of each token, and if it is transposed."""
         known: dict[tuple[object, ...], tuple[Cells, bool] | None] = {}
         for node in self.run.nodes:
             if _is(node, "SET_ROWS") and node.view_src is not None and node.src[0] in self.placed:
@@ -187,8 +191,8 @@ class CacheGraph:
                     yield node.view_src, found
 
     def _attention(self) -> Iterator[tuple[PlacedTensor, PlacedTensor | None, RecordedTensor]]:
-        """Yield the views of caches that attention takes as keys and as values, and the leaf of its
-        mask.
+        """Yield, for each attention, the view of a cache that it reads as keys, the view that it
+        reads as values, if any, and the leaf of its mask.
         """
         products = [node for node in self.run.nodes if _is(node, "MUL_MAT")]
         over = {self._behind(node.src[1], lambda at: at.told.op == "SOFT_MAX"): node for node in products}
@@ -206,55 +210,58 @@ class CacheGraph:
                 yield keys, values, mask
 
     def _view(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
-        """Return the last view of a cache behind a tensor."""
+        """Return the nearest view of a cache from which ops of `LAID_AS` make a tensor, or None."""
         return self._behind(tensor, lambda at: at.view_src is not None and self._lasts(self.placed.get(at.view_src)))
 
     def _cache_behind(self, tensor: RecordedTensor | None) -> PlacedTensor | None:
-        """Return the cache that a tensor is a view of."""
+        """Return the cache from which a tensor is made by views and ops of `LAID_AS`, or None."""
         view = self._view(tensor)
         return None if view is None or view.view_src is None else self.placed[view.view_src]
 
     def _behind(self, tensor: RecordedTensor | None, found: Callable[[PlacedTensor], bool]) -> PlacedTensor | None:
-        """Return the first that is so of a tensor and those that it hands on."""
+        """Return the first tensor for which `found` is true, from `tensor` back along the first
+        operands of ops of `LAID_AS`. Return None if there is none.
+        """
         at = self.placed.get(tensor) if tensor is not None else None
-        for _ in self.placed:  # more follow each other in the rings of a log that lies alone
+        for _ in self.placed:  # a longer chain is a cycle, which only a wrong log has
             if at is None or found(at):
                 return at
             at = self.placed.get(at.src[0]) if at.told.op in LAID_AS and at.src and at.src[0] else None
         return None
 
     def _leaf(self, tensor: RecordedTensor | None) -> RecordedTensor | None:
-        """Return the leaf behind casts and views, as far as its numbers were told."""
+        """Return the leaf behind casts and views of it, if the log has its numbers or mask."""
         at = self._behind(tensor, lambda at: at.tensor in self.run.held)
         return None if at is None else at.tensor
 
     def _numbers(self, tensor: RecordedTensor | None) -> Cells | None:
-        """Return the whole numbers of a leaf, None where they were not told."""
+        """Return the integers of the leaf behind a tensor, or None if the log lacks them."""
         leaf = self._leaf(tensor)
         told = self.run.held.get(leaf) if leaf is not None else None
         return np.array(told.values, np.int64) if isinstance(told, NumbersTold) else None
 
     @staticmethod
     def _lasts(root: PlacedTensor | None) -> bool:
-        """Return whether a tensor lies outside compute memory."""
+        """Return whether a tensor is in a buffer outside compute memory."""
         return root is not None and root.memory is not None and not root.memory.computes
 
 
 _Like = tuple[bytes, RecordedTensor, tuple[int, ...], int, int]
-"""Cells written, mask, cells of the cache by dimension, and from where on it is read, as `CellUse`.
+"""The key of a use: the cells written, the mask, the dimensions `ne[1:]` of the cache, and `first`
+and `step` of `CellUse`.
 """
 
 
 def _is(node: PlacedTensor, op: str) -> bool:
-    """Return whether a node is an op of two operands."""
+    """Return whether a node has this op and at least two source slots."""
     return node.told.op == op and len(node.src) > 1
 
 
 def _cells_of(numbers: Cells | None, width: int, rows: int, ne: tuple[int, ...]) -> tuple[Cells, bool] | None:
-    """Return the cells that rows of a width are written to, and whether element by element; None
-    where the numbers are not those of rows of the cache.
-
-    A token of which an element goes to another cell than its first one is at that other cell.
+    """Return the cell that each token writes, and whether the cache is written element by element.
+    `width` and `rows` are the dimensions of the written rows, and `ne` those of the cache. Return
+    None if the numbers do not fit these dimensions. If an element of a token goes to another cell
+    than the token's first element, the token counts as written to that other cell.
     """
     if numbers is None or len(numbers) != rows:
         return None

@@ -1,5 +1,4 @@
-"""The sessions of a process that still runs: its log is followed as it grows, and sessions with
-news become documents.
+"""Follow the log of a process that still runs, and make documents of the sessions that have news.
 
     followed = FollowedSessions("log.jsonl")
     for piece in pieces:
@@ -11,16 +10,17 @@ news become documents.
 
 Contract
 --------
-* `news` yields each session in its current state, if it had an event unlike all earlier ones: a run
-  of another graph or layout, after other runs, or with other uploads left out; a read of other
-  bytes. No document is yielded twice. Likeness only selects the sessions to examine: a document has
-  the whole session so far, and is judged like any other.
-* `documents` returns the same as `documents_of` of the whole log, in the same order.
+* `news` yields a document of each session that has had a new kind of event since the last call. A
+  run is new if its graph or layout is new, if it follows other runs than before, or if other
+  uploads were left out. A read is new if other bytes are read. No document is yielded twice.
+* This comparison only selects the sessions to examine. A document has the whole session so far, and
+  is judged like any other document.
+* `documents` returns the same documents as `documents_of` for the whole log, in the same order.
 * Facts are kept from piece to piece. If a session gets a new buffer, it is followed again from the
   allocation of its first buffer.
 
-A piece costs O(its events), and O(runs + tensors of new graphs) for a session that has news.
-What this module does not see: the source of the log, and faults in it.
+A piece costs O(its events), and O(runs + tensors of new graphs) for a session that has news. This
+module does not read the log file, and does not judge the documents.
 """
 
 from collections.abc import Hashable, Iterator
@@ -48,7 +48,7 @@ from allocsim.systems.ggml.host_record.recorded_runs import FollowedHost, host_o
 
 
 class FollowedSessions:
-    """What is known of a process as far as its log has been read."""
+    """The sessions of a process, as far as its log has been read."""
 
     def __init__(self, source: str) -> None:
         self.reading = LogReading(source)
@@ -57,11 +57,11 @@ class FollowedSessions:
         self._in: dict[RecordedBuffer, list[_Session]] = {}
         """Buffer -> the sessions that have tensors in it."""
         self._memories: dict[int, list[RecordedBuffer]] = {}
-        """Nodes of runs, which live as long as the log -> the buffers of a run."""
+        """The `id` of a run's nodes, which the log keeps alive -> the buffers of the run."""
 
     @property
     def log(self) -> RecordLog:
-        """What was read."""
+        """The part of the log that was read."""
         return self.reading.log
 
     def feed(self, data: bytes) -> None:
@@ -70,18 +70,18 @@ class FollowedSessions:
         self._follow()
 
     def end(self) -> None:
-        """Follow what is left: nothing more is written."""
+        """Follow the rest of the log, when no further piece will come."""
         self.reading.end()
         self._follow()
 
     def news(self) -> Iterator[tuple[int, Document]]:
-        """Yield what is to be judged, with the number of its session."""
+        """Yield (number of the session, document) for each new document that must be judged."""
         for number, session in enumerate(self.sessions):
             for document in (*session.news(), *session.at_once()):
                 yield number, document
 
     def documents(self) -> list[Document]:
-        """Return all documents, of all that was followed."""
+        """Return the documents of all sessions that were followed."""
         return [one for session in self.sessions for one in session.documents()]
 
     def _follow(self) -> None:
@@ -95,7 +95,7 @@ class FollowedSessions:
                 session.follow(one)
 
     def _ran(self, run: RecordedRun) -> None:
-        """Follow a run in the session whose compute memory it has; several become one by it."""
+        """Follow a run in the session with its compute memory; several such sessions are joined."""
         if id(run.nodes) not in self._memories:
             self._memories[id(run.nodes)] = memories_of(run)
         memories = self._memories[id(run.nodes)]
@@ -117,23 +117,25 @@ class FollowedSessions:
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """A session as far as it was followed, and what of it was given to be judged."""
+    """A session as far as it was followed, and the keys of the documents yielded from it."""
 
     host: FollowedHost
     runs: list[RecordedRun]
     homes: frozenset[RecordedBuffer]
     programs: SessionPrograms | None = None
     fresh: bool = True
-    """Whether it has news."""
+    """Whether the session has news since the last call of `news`."""
     order: list[Hashable] = field(default_factory=list)
-    """Its runs and ends, each by what makes it unlike others, without blocks that repeat."""
+    """The keys of its runs and freed buffers, in order, with repeated blocks shortened."""
     lanes: dict[Hashable, dict[int, int]] = field(default_factory=dict)
+    """The `id` of the rows of a graph -> generations of its tensors -> the lane (see `_like`)."""
     seen: set[Hashable] = field(default_factory=set)
-    """What was read, and from what."""
+    """The keys of the host's reads so far: the rows of the run, the kind of read, and its bytes."""
     given: set[Hashable] = field(default_factory=set)
+    """The keys of the documents that were already yielded."""
 
     def follow(self, one: Happening) -> None:
-        """Take in what happened next, and whether it is news."""
+        """Follow the next event of the log, and set `fresh` if the event is news."""
         last = self.host.last.get(one.root) if isinstance(one, Touch) else None
         before = self._read(last)
         self.host.follow(one)
@@ -147,7 +149,7 @@ class _Session:
             self._read_anew(one, last, tuple(a != b for a, b in zip(before, after, strict=True)))
 
     def news(self) -> Iterator[Document]:
-        """Yield the documents that were not given yet."""
+        """Yield the documents of the session that were not yielded yet."""
         if not self.fresh:
             return
         self.fresh = False
@@ -158,17 +160,17 @@ class _Session:
                 yield document_of(part, programs, self.host.done)
 
     def at_once(self) -> Iterator[Document]:
-        """Yield what several backends did at once in the last runs, where it was not given yet."""
+        """Yield the documents of concurrent backends in the last `MOST_RUNS` runs that are new."""
         before = self.runs[-MOST_RUNS - 1].event if len(self.runs) > MOST_RUNS else -1
         yield from at_once(self.host.log, self.runs[-MOST_RUNS:], before, self.given)
 
     def documents(self) -> list[Document]:
-        """Return all documents."""
+        """Return all documents of the session."""
         return documents_of_session(self._programs(), self.host.done)
 
     def _programs(self) -> SessionPrograms:
-        """Return the programs of the session; where the buffers of its plans are others than they
-        were, all is made anew.
+        """Return the programs of the session. If a run has a new planned buffer, all programs are
+        made again, and all documents count as news.
         """
         form = self.host.taken_by.get(len(self.host.done) - 1)
         if self.programs is not None and form is not None and not form.memories.issubset(self.programs.memories):
@@ -185,8 +187,8 @@ class _Session:
         self.fresh |= len(self.order) > length
 
     def _like(self, run: RecordedRun) -> Hashable:
-        """Return what makes a run unlike others: its rows, which of several alike it is where they
-        take turns, and the uploads that it lacks.
+        """Return the key by which a run is compared: its rows, its lane, and the uploads left out.
+        Lanes number graphs of equal rows that are computed in turns.
         """
         programs = self._programs()
         rows = id(programs.rows_of(run))
@@ -197,7 +199,7 @@ class _Session:
         return rows, 0 if latest else lane, skipped(run, self.host.done[-1].left_out)
 
     def _read(self, place: int | None) -> tuple[Any, ...]:
-        """Return how much was read of a run by now, in each way."""
+        """Return the run's count of each kind of read, and whether an upload was hasty."""
         if place is None:
             return ()
         one = self.host.done[place]

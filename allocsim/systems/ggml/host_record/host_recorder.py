@@ -2,9 +2,9 @@
 
     status = record(["./program", "args"], "log.jsonl")
 
-As `allocsim.files.preloaded` has it; the recorder is `allocsim_record.c`. A program that ggml is
-linked into is not reached so: `object_files` is the recorder as a source to link with it. What this
-module does not see: what the log means.
+The recorder is `allocsim_record.c`. It is preloaded into the program (`allocsim.files.preloaded`).
+If ggml is linked statically into a program, preloading records nothing. For such a program, link
+the sources that `object_files` returns. This module does not interpret the log.
 """
 
 import re
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     import subprocess
 
 RECORDER: Final = Path(__file__).with_name("allocsim_record.c")
-"""The recorder's source."""
+"""The path of the recorder's C source."""
 
 LOG: Final = "ALLOCSIM_RECORD"
-"""The variable that names the log."""
+"""The environment variable that names the log file."""
 
 ELEMENTS: Final = "ALLOCSIM_RECORD_ELEMENTS"
-"""The variable that says of how many bytes a leaf may be whose elements are kept."""
+"""The environment variable with the most bytes of a leaf with recorded elements."""
 
 
 def build(folder: str | Path) -> Path:
-    """Compile the recorder into `folder` and return the library, as `preloaded.built`."""
+    """Compile the recorder into `folder` and return the path of the library (`preloaded.built`)."""
     return preloaded.built(RECORDER, folder)
 
 
 def object_files() -> dict[str, bytes]:
-    """Return the recorder as files to link with ggml, by name: one source of C, and the linker's
-    options, an `@` file. The program writes its log where `ALLOCSIM_RECORD` says, or none.
+    """Return the recorder as files to link with ggml, by name: a C source, and an `@` file of
+    options for the linker. The program writes its log only if `ALLOCSIM_RECORD` names a file.
     """
     source, calls = content(RECORDER), content(RECORDER.with_name("llama_record.h"))
     names = re.findall(rb"ROW\(((?:ggml|llama)_\w+)\)", source)
@@ -49,7 +49,7 @@ def object_files() -> dict[str, bytes]:
 
 
 def foreign_files(folder: str | Path) -> list[str]:
-    """Return which names of `object_files` are taken in a folder by what is no recorder."""
+    """Return the names of `object_files` that another file in the folder already has."""
     there = {name: data for name, data in object_files().items() if (Path(folder) / name).exists()}
     return [name for name, data in there.items() if content(Path(folder) / name).split()[:2] != data.split()[:2]]
 
@@ -57,7 +57,7 @@ def foreign_files(folder: str | Path) -> list[str]:
 def record(command: Sequence[str], log: str | Path, *, elements: int = 0) -> int:
     """Run a program under the recorder and return its exit status, negative for a signal.
 
-    As for `started`.
+    The parameters and errors are those of `started`.
     """
     with started(command, log, elements=elements) as process:
         return process.wait()
@@ -66,11 +66,11 @@ def record(command: Sequence[str], log: str | Path, *, elements: int = 0) -> int
 def started(
     command: Sequence[str], log: str | Path, *, elements: int = 0
 ) -> AbstractContextManager["subprocess.Popen[bytes]"]:
-    """Start a program under the recorder; at the end wait for it. Elements are kept of leafs of up
-    to so many bytes.
+    """Start a program under the recorder, and wait for the program at the end of the `with` block.
 
-    The log is `log`, and `log.PID` for each further process that calls ggml; none is there where no
-    process did. Raises EngineError where the program cannot be run or a log of that name is there.
+    The log also has the elements of leafs of up to `elements` bytes. The first process that calls
+    ggml writes the file `log`, and each further process writes `log.PID`. If no process calls ggml,
+    there is no log. Raises EngineError if the program cannot be run or a log of that name exists.
     """
     return preloaded.started(RECORDER, command, log, variable=LOG, more={ELEMENTS: str(elements)})
 

@@ -1,26 +1,30 @@
-"""The recorded runs of a process as documents: programs, plans and sessions.
+"""Turn the recorded runs of a process into documents with programs, plans and sessions.
 
     for document in documents_of(read_log("log.jsonl")):
         ...
 
 Contract
 --------
-* Each session of runs that share compute memory (`recorded_runs`) is a document of the programs in
-  `record_rows`. An upload that a run lacks is a `skip`; a read by the host is a `host.read`,
-  whether the tensor was flagged or not. Freeing a buffer is a run of its own.
-* A late read of the host is a document of its own: the run, the later runs or the upload that took
-  its bytes, and `read_after`. So is a read or write without waiting, in which host and backend are
-  two streams.
-* Concurrent work of a scheduler's backends is a document of its own (`backend_order`).
-* Blocks of runs that repeat are kept three times. The third finds the same bytes as the second, and
-  so do all later ones, since a run depends on earlier runs only through the bytes they left.
-* `meta.ggml.host` counts recorded uploads and reads and names the assumptions. For each run of the
-  session it has the number of the computation in the process, from 1, or 0 for a freed buffer.
-  `evaluations` has the step of ggml_opt that a run is part of, from 1; `copies` the copy of the
-  inputs that a run of a pipelined scheduler uses; `taken` the tensor or upload that took the bytes
-  of each upload left out.
+* Each session of runs that share compute memory (`recorded_runs`) becomes a document; its programs
+  come from `record_rows`. An upload that was left out of a run is a `skip`. A read by the host is a
+  `host.read`, whether or not the tensor was flagged. Freeing a buffer is a run of its own.
+* A late read of the host becomes a separate document. It has the run, `read_after`, and the later
+  runs or the upload that overwrote the bytes. A read or write without waiting becomes a separate
+  document too, in which host and backend are two streams.
+* Concurrent work of a scheduler's backends becomes a separate document (`backend_order`).
+* If a block of runs is repeated, three repetitions are kept. The third one reads the same bytes as
+  the second, and so do all later repetitions, because a run depends on earlier runs only through
+  the bytes that they wrote.
+* `meta.ggml.host` has the numbers of recorded uploads and reads (`uploads`, `reads`) and the leafs
+  that are assumed to be uploaded (`assumed`). `of` names the part of the record, or is empty for
+  the whole session. `unseen` lists backends for which the scheduler's calls were not recorded.
+* Some fields of `meta.ggml.host` have an entry for each run of the session. `computes` has the
+  number of the computation in the process, from 1, or 0 for a freed buffer. `evaluations` has the
+  step of ggml_opt that contains the run, from 1. `copies` has the number of the input copy that a
+  run of a pipelined scheduler uses. `taken` maps each leaf without its upload to the computation or
+  upload that overwrote its bytes.
 
-O(runs x nodes). What this module does not see: whether a run has a fault.
+The cost is O(runs x nodes). This module does not judge the runs.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -44,58 +48,60 @@ from allocsim.systems.ggml.host_record.recorded_runs import (
 )
 
 GRAPHS: Final = "graphs"
-"""Key of `meta.ggml` with the rows of each program, where there are several."""
+"""Key of `meta.ggml` with the rows of each program, if there are several."""
 
 MOST_APART: Final = 16
-"""Documents of late or hasty reads, for each session."""
+"""The most documents of a session besides the document of the whole session."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A run of a program, without uploads that the host left out."""
+    """A run of a program, with the uploads that the host left out."""
 
     part: Document
     skip: tuple[int, ...] = ()
+    """The upload ops that the host left out."""
     compute: int = 0
-    """Which computation of the process it is, from 1; 0 where a buffer was given back."""
+    """The number of the computation in the process, from 1; 0 if the step frees a buffer."""
     evaluation: int = 0
-    """Of which evaluation of ggml_opt it is part, from 1."""
+    """The number of the evaluation of ggml_opt that contains the run, from 1; 0 if none does."""
     copy: int | None = None
-    """Which copy of its inputs it uses, where a pipelined scheduler keeps several."""
+    """The number of the input copy that the run uses, if the scheduler keeps several copies."""
     taken: tuple[tuple[str, str], ...] = ()
-    """Leafs that were left out, and what took their bytes."""
+    """Each leaf without upload, and the name of the computation or upload that overwrote it."""
 
     @property
     def key(self) -> Hashable:
-        """What makes two runs alike."""
+        """The program and the uploads left out; steps with equal keys are alike for the judge."""
         return id(self.part), self.skip
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SessionPart:
-    """What becomes a document."""
+    """The part of a session that becomes one document."""
 
     steps: tuple[Step, ...]
     read_after: int | None = None
-    """Behind which step the host reads of the first."""
+    """The step after which the host reads the results of the first step, or None."""
     waits: bool = True
-    """Whether a run waits for the one before."""
+    """Whether each run waits for the run before."""
     of: str = ""
+    """The name of the part (`meta.ggml.host.of`); empty for the whole session."""
 
     @property
     def key(self) -> Hashable:
-        """What makes two parts of one session the same to the judge."""
+        """The steps and options of the part; parts with equal keys are alike for the judge."""
         return tuple(step.key for step in self.steps), self.read_after, self.waits, self.of
 
 
 def documents_of(log: RecordLog) -> list[Document]:
-    """Return a document for each session, and for what was read late or without waiting."""
+    """Return the documents of all sessions in a log: each session, and its separate parts."""
     sessions = (facts_of(log, runs) for runs in shared_memory(log))
     return [document for facts in sessions for document in documents_of_session(programs_of(log, facts), facts)]
 
 
 def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> list[Document]:
-    """Return the documents of one session."""
+    """Return the documents of one session: the whole session, then its separate parts."""
     runs = [one.run for one in facts if one.run is not None]
     return [
         *(document_of(part, programs, facts) for part in parts_of(programs, facts)), *at_once(programs.log, runs),
@@ -103,7 +109,7 @@ def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> li
 
 
 def programs_of(log: RecordLog, facts: list[RunFacts]) -> SessionPrograms:
-    """Return the programs of a session, none of them made yet."""
+    """Return the object that makes the programs of a session. It starts without any program."""
     memories = {
         tensor.memory: None
         for one in facts
@@ -115,8 +121,8 @@ def programs_of(log: RecordLog, facts: list[RunFacts]) -> SessionPrograms:
 
 
 def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
-    """Yield what becomes documents of a session: all of it first, then what was read or uploaded
-    late or without waiting.
+    """Yield the parts of a session that become documents: first the whole session, then late reads,
+    reads and uploads without waiting, and graphs that a scheduler did not compute.
     """
     lanes = _lanes(session, facts)
     wanted: dict[tuple[int, int], set[Named]] = {}
@@ -145,8 +151,8 @@ def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Sessio
 
 
 def _lanes(session: SessionPrograms, facts: list[RunFacts]) -> dict[RunFacts, int]:
-    """Return which of several graphs that are alike a run computes: 0 where one is made after the
-    other, so that the later stands for the earlier; more where they take turns.
+    """Return the lane of each run, which tells apart graphs with equal rows. It is 0 if the graphs
+    are used one after another; graphs that are used in turns get different lanes.
     """
     spans: dict[int, dict[Hashable, list[RunFacts]]] = {}
     for one in facts:
@@ -164,7 +170,7 @@ def _lanes(session: SessionPrograms, facts: list[RunFacts]) -> dict[RunFacts, in
 
 
 def _late(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
-    """Yield a part for each different late look."""
+    """Yield a part for each different late read."""
     seen: set[tuple[int, ...]] = set()
     for place, one in enumerate(facts):
         for last, reads in one.late.items():
@@ -195,7 +201,7 @@ def _bare(session: SessionPrograms, facts: RunFacts) -> Step | None:
 
 
 def _hasty(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
-    """Yield a part for each different run that the host did not wait for."""
+    """Yield a part for each different run during which the host accessed bytes without waiting."""
     seen: set[int] = set()
     for one in facts:
         run = one.run
@@ -213,7 +219,7 @@ def _hasty(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionP
 
 
 def _unmade(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
-    """Yield a part for each different graph that was asked for while a scheduler held another."""
+    """Yield a part for each different graph that a scheduler did not compute: it held another."""
     runs = [one.run for one in facts if one.run is not None and one.run.unmade]
     parts = {id(part): (part, run) for run in reversed(runs) for part in (session.unmade(run.unmade),)}
     for part, run in reversed(parts.values()):
@@ -221,7 +227,7 @@ def _unmade(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Session
 
 
 def document_of(part: SessionPart, session: SessionPrograms, facts: Sequence[RunFacts]) -> Document:
-    """Return a part of a session as a document."""
+    """Return the document of a part of a session."""
     programs = list({id(step.part): step.part for step in part.steps}.values())
     runs = [
         Run.of(

@@ -253,7 +253,7 @@ def test_a_layer_that_a_copy_left_out_is_told(tmp_path):
 def test_values_that_the_graph_does_not_tell_are_said_not_to_be_examined(tmp_path):
     log = _begun()
     log.decode(_rows(6), [6], [[0, 7]], values=TURNED)
-    assert _said(log, tmp_path) == ([], {"values (V) whose cells the graph does not tell are right: not examined": 1})
+    assert _said(log, tmp_path) == ([], {"values (V) in cells that the graph does not show are right: not examined": 1})
 
 
 @pytest.mark.parametrize("word", ["clear", "remove"])

@@ -70,8 +70,8 @@ GONE = {
 SAID = {
     **GONE,
     "computed_another_than_asked": "ggml_backend_sched_reset(sched) before this graph is computed",
-    "both_uploaded_first": "ggml_backend_tensor_set(x, ...) before compute 1, behind the upload of 'x', which takes its bytes",
-    "input_once": "ggml_backend_tensor_set(x, ...) before compute 2, behind compute 1, which takes its bytes",
+    "both_uploaded_first": "ggml_backend_tensor_set(x, ...) before compute 1 and after the upload of 'x', which overwrites these bytes",
+    "input_once": "ggml_backend_tensor_set(x, ...) before compute 2 and after compute 1, which overwrites these bytes",
 }
 """Program -> what its cure is in calls of ggml, where its class does not say it."""
 
@@ -328,7 +328,7 @@ def test_view_of_before_a_reset_whose_root_is_laid_elsewhere_is_named() -> None:
     reading = LogReading("log")
     reading.feed(b"".join(json.dumps({"n": n, **event}).encode() + b"\n" for n, event in enumerate(events)))
     reading.end()
-    with pytest.raises(DocumentError, match=r"nodes\[0\]\.off: 4096 is not where its root and view_offs put it"):
+    with pytest.raises(DocumentError, match=r"nodes\[0\]\.off: 4096 is not the offset of its root plus view_offs"):
         [*documents_of(reading.log)]
 
 
