@@ -103,7 +103,7 @@ def loads(data: bytes, source: str = "dump") -> Document:
 
 
 def _plan(graph: DumpedGraph, program: Program) -> Plan:
-    """Return the plan with the dump's addresses, and with the problem that ggml's planner solved."""
+    """Return the plan with the dump's addresses, and with the problem of ggml's planner."""
     roots = [index for index in range(len(graph.tensors)) if not graph.is_view(index)]
     tensors = [graph.tensors[index] for index in roots]
     told = Constraints.of(
@@ -318,7 +318,7 @@ class _Import:
             self._write(root, result)
 
     def _may_share(self, index: int, source: int, operand: int) -> bool:
-        """Return whether the result may be written over this source, as ggml declares for the op."""
+        """Return whether ggml declares that the op's result may be written over this source."""
         tensor, other = self.graph.tensors[index], self.graph.tensors[source]
         if self.graph.is_view(index) and self.graph.root[source] == self.graph.root[index]:
             return _same_bytes(self.layout[operand], self.layout[self.value[index]])
@@ -339,7 +339,7 @@ class _Import:
 
 
 def _arenas(meta: Meta) -> tuple[Arena, ...]:
-    """Return an arena for each compute buffer. If two buffers have one name, a number is appended."""
+    """Return an arena per compute buffer. If buffers have equal names, a number is appended."""
     names = [buffer.name for buffer in meta.buffers]
     several = tuple(
         Arena(name=name if names.count(name) == 1 else f"{name} {number}", alignment=buffer.alignment)
