@@ -1,5 +1,5 @@
 """Measure the evidence of the detectors K, D and P for a captured graph, on a libggml of the
-graph's version. The commands `allocsim capture`, `audit` and `diagnose` use it.
+graph's version. The commands `allocsim capture`, `audit` and `diagnose` use this evidence.
 
     evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
     evidence, whys, by = examine(document, library="./libggml.so")
@@ -19,15 +19,16 @@ Contract
   that a run from these elements computes. Without a record the elements are drawn from the seed,
   because a capture has no data.
 * P runs each distinct op alone between red zones (`allocsim.systems.ggml.guarded_evidence`).
-* No detector runs an op that calls a function of the program (`map_custom`). Such an op is reported
-  as not examined. D writes drawn elements into its result, equal on both sides, and continues.
-* No detector runs a node that ggml leaves out (`graph_rebuilding.skipped`). Such a node has memory
-  in the plan and is an op of the document, so S judges it as if it ran.
+* No detector runs an op that calls a function of the program (`map_custom`). An op with such a call
+  is reported as not examined. D writes drawn elements into its result, equal on both sides, and
+  continues.
+* No detector runs a node that ggml leaves out (`graph_rebuilding.skipped`). A left-out node has
+  memory in the plan and is an op of the document, so S judges it as if it ran.
 * The file of the library is never taken from the document, because the document may be hostile. The
   library is an installed one of the document's version, or a library that the caller gives. The
   caller's library must have the document's version too, because op parameters differ by version.
-* `whys` maps the letter of a detector to the reason why a part could not be run. Such a part is
-  never reported as clean.
+* `whys` maps the letter of a detector to the reason why a part could not be run. A part that could
+  not be run is never reported as clean.
 
 This module does not name the fault behind the evidence; `allocsim.verdict` does.
 """

@@ -11,8 +11,8 @@ makes the change, or says that no public function does. If a cause has no cure, 
 call for each part to be mended. The calls are those of ggml.h, ggml-alloc.h and ggml-backend.h
 since ggml 0.9.
 
-This module does not check whether the cure is right (`allocsim.cure` does). It does not know the
-programming language of the host.
+This module does not check whether the cure is right (`allocsim.cure` does). This module does not
+know the programming language of the host.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -2,10 +2,10 @@
 reference. After each difference the reference's result is copied to the planned side.
 
 Contract: `lockstep(run, node, op, planned, reference)` compares the operands of a node on the two
-sides. It always runs the node on the reference. It runs the node on the planned side only if all
+sides. The node is always run on the reference. The node is run on the planned side only if all
 operands are equal. A difference is returned as a `Departure`, and the reference's result is copied
-to the planned side. The departure has the kind `operand` if operands differ. It has the kind
-`result` if the operands are equal and the results differ. Sources that a kernel does not read
+to the planned side. The departure has the kind `operand` if operands differ. The departure has the
+kind `result` if the operands are equal and the results differ. Sources that a kernel does not read
 (`NOT_READ`) are not compared.
 
 Both sides run the library's kernels one node at a time. The library's one fusion (RMS_NORM and

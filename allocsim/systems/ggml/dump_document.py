@@ -1,10 +1,11 @@
 """Import a dumped ggml graph, with the addresses that its allocator chose, as a document. The rows
 of the dump are read by `allocsim.systems.ggml.ggml_dump`.
 
-Time: ggml has no live ranges. Its nodes run in list order and are the steps of the program. Before
-them there is one `host.write` for each tensor that the host writes. After them there is one
-`host.read` for each tensor that is flagged OUTPUT or named in `meta.reads`. Dimensions are
-reversed, because `ne` and `nb` have the fastest first. All four dimensions are kept, as in ggml.
+Time: ggml has no live ranges. The nodes of a ggml graph run in list order and are the steps of the
+program. Before the nodes there is one `host.write` for each tensor that the host writes. After the
+nodes there is one `host.read` for each tensor that is flagged OUTPUT or named in `meta.reads`.
+Dimensions are reversed, because `ne` and `nb` have the fastest first. All four dimensions are kept,
+as in ggml.
 
 Buffers and values
     A root tensor is a buffer and its first value. Each other tensor is a value in its root's buffer.
@@ -14,7 +15,7 @@ Buffers and values
     and `own`. A tensor that the host writes has the role `input`.
 Ops
     VIEW, RESHAPE, PERMUTE and TRANSPOSE become `view`, and SPLIT_COPY becomes `same`. A view with op
-    NONE gets no op, because ggml does not count it. If it is a node with sources, an op `none` has
+    NONE gets no op, because ggml does not count it. If such a view is a node with sources, an op `none` has
     these sources in `meta.src`, because ggml counts them. Any other node is an op with its own name in
     lower case. The operands are the tensors that its kernel reads, so the destination of CPY is no
     operand. If an operand's bytes were overwritten after it was made (accumulators, copied roots),

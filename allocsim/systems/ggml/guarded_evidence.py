@@ -5,8 +5,8 @@ If an op makes a wrong access, each node with this op gets an incident.
 Contract
 --------
 * `guarded(child, captured, seed)` runs the distinct ops of a captured plan on drawn elements
-  (`allocsim.systems.ggml.k_audit.guarded_kernels`). It returns incidents, all in the plan's first
-  run, and the names of ops that are not examined.
+  (`allocsim.systems.ggml.k_audit.guarded_kernels`). The function returns incidents, all in the
+  plan's first run, and the names of ops that are not examined.
 * Two kinds of ops are reported as not examined: an op with more than `MOST_BYTES` of tensors, and
   an op that ggml refuses to run alone. An op that calls a function of the program is left out
   silently; `allocsim.systems.ggml.capture_evidence` reports it.

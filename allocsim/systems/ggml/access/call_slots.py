@@ -15,8 +15,8 @@ Contract
 * A call that uses no slot is not redirected. Examples are calls in static code, calls in a library
   linked with -Bsymbolic, and calls through ctypes, which looks up the address in the loader.
 
-The cost is O(relocations). The module works on Linux x86-64 only. It does not examine what the
-functions do.
+The cost is O(relocations). The module works on Linux x86-64 only. This module does not examine what
+the functions do.
 """
 
 import ctypes

@@ -52,10 +52,10 @@ TIMEOUT: Final = 300.0
 """The default time limit of a task, in seconds."""
 
 ENVIRONMENT: Final = {
-    "GGML_NO_BACKTRACE": "1",  # else a failed assert starts a debugger on itself
-    "OPENBLAS_NUM_THREADS": "1",  # else numpy starts threads that a fork would lose
+    "GGML_NO_BACKTRACE": "1",  # without this variable, a failed assert starts a debugger on its own process
+    "OPENBLAS_NUM_THREADS": "1",  # with more, numpy starts threads that a fork would lose
     "OMP_NUM_THREADS": "2",
-    "OMP_WAIT_POLICY": "PASSIVE",  # else idle threads spin on a busy machine
+    "OMP_WAIT_POLICY": "PASSIVE",  # with another policy, idle threads spin on a busy machine
 }
 
 OPENMP: Final = "libgomp.so.1"
@@ -70,8 +70,9 @@ QUIET_LINES: Final = ("dot -Tpng",)
 
 class ChildDiedError(EngineError):
     """The process of a task died: a GGML_ASSERT failed, a signal arrived, or the time limit passed.
-    `signal` is the number of the signal that ended the process. It is 0 if the process exited by
-    itself or was killed at the time limit. `said` is the last line that the process wrote, or "".
+    `signal` is the number of the signal that ended the process. `signal` is 0 if the process exited
+    by itself or was killed at the time limit. `said` is the last line that the process wrote, or
+    "".
     """
 
     def __init__(self, message: str, signal_number: int = 0, said: str = "") -> None:
@@ -229,8 +230,8 @@ def _serve(path: str, which: str) -> None:
     try:
         library = load(find(path))
         library.name = which
-        library.warm()  # else every fork does this again
-        gc.freeze()  # else a garbage collection in a fork copies every page that it reads
+        library.warm()  # otherwise each fork would fill the library's tables again
+        gc.freeze()  # otherwise a garbage collection in a fork copies each page that it reads
         reply: tuple[str, Any] = ("ok", library.version)
     except AllocsimError as error:
         reply = ("raised", _told(error))
@@ -246,7 +247,8 @@ def _serve(path: str, which: str) -> None:
 
 def _in_fork(library: Library, task: Callable[..., Any], arguments: tuple[Any, ...], timeout: float) -> bytes:
     """Run one task in a fork and return the pickled reply. If the fork ended well, the reply is the
-    one that the fork wrote. Otherwise the reply says that the fork died or exceeded the time limit.
+    one that the fork wrote. If the fork did not end well, the reply says that it died or exceeded
+    the time limit.
     """
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as errors:

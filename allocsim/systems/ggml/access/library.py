@@ -6,15 +6,16 @@ Contract
   `before` means the library of an installed pywhispercpp (ggml 0.13.1, with the kernel bug of issue
   1501). The name `after` means that of an installed xllamacpp (ggml 0.26.0). PATH is a library file
   or a folder that contains one.
-* `load` first maps libgomp and libggml-base if they are in the library's folder. Then it maps the
-  library with RTLD_LOCAL, so that two ggmls in one process do not see each other's symbols. A
+* `load` first maps libgomp and libggml-base if they are in the library's folder. Then `load` maps
+  the library with RTLD_LOCAL, so that two ggmls in one process do not see each other's symbols. A
   function of `declarations` gets its types when it is first used. `load` calls no function of the
   library.
 * A library that lacks a required function is refused with a one-line error.
-  `allocsim.systems.ggml.access.probe` checks whether its structs are those that the bridge knows.
+  `allocsim.systems.ggml.access.probe` checks whether the library's structs are those that the
+  bridge knows.
 
-This module does not examine structs, graphs or kernels. It works on Linux x86-64 only. A library
-stays mapped until the process ends.
+This module does not examine structs, graphs or kernels. The module works on Linux x86-64 only. A
+library stays mapped until the process ends.
 """
 
 import ctypes
@@ -39,7 +40,7 @@ IN_FOLDER: Final = ("libggml-cpu*.so*", "libggml.so*", "xllamacpp*.so")
 """Patterns of files in a folder that may be a whole libggml; the first match is used."""
 
 COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
-"""Libraries that a libggml needs. Those in its folder are loaded before it, in this order."""
+"""Libraries that a libggml needs; those in its folder are loaded first, in this order."""
 
 LAST_OP: Final = "GLU"
 """The last row of ggml's op name table since ggml 0.9. A read beyond this row is out of bounds."""

@@ -7,7 +7,7 @@ makes this check for many addresses and returns those that fail. `runs(address)`
 address is executable. If another thread unmaps memory afterwards, the object does not notice.
 
 `outside` costs O(log mappings) for each address, and `runs` O(mappings). The module works on Linux
-only. It does not examine what the bytes mean.
+only. This module does not examine what the bytes mean.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """Make a second backend on a machine that has only a CPU, to test graphs on several backends.
 
 Contract: `second_backend(ws)` returns a CPU backend and a buffer type that the first CPU backend
-does not accept, like the memory of a device. Therefore a scheduler over both backends splits graphs
+does not accept, like the memory of a device. A scheduler over both backends therefore splits graphs
 and copies tensors between the splits. The second backend is a copy of the library's own structs
 (backend, device, buffer type) with two differences: the buffer type is not host memory, and the
 device accepts this buffer type alone. Kernels and memory are those of the CPU. The structs are
@@ -80,9 +80,9 @@ def second_backend(ws: LibraryWorkspace) -> SecondBackend:
 
 
 def _find(library: Library, words: Any, value: int, holds: Callable[[], bool], what: str) -> None:
-    """Set the last of the words at which `value` makes `holds()` true. The place of the word
-    depends on the version of ggml, so every place is tried, last place first. Raises EngineError if
-    no place makes `holds()` true.
+    """Write `value` into the last word of a buffer type for which `holds()` then returns true. The
+    place of the word depends on the version of ggml, so every place is tried, last place first.
+    Raises EngineError if no place makes `holds()` true.
     """
     for place in reversed(range(BUFFER_TYPE_WORDS)):
         before = words[place]

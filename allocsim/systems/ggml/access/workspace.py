@@ -2,13 +2,13 @@
 
 Contract
 --------
-* A tensor or graph is represented by its address in ggml (an `int`). It lives as long as its
-  `LibraryWorkspace`, which frees everything that was made in it, in reverse order. No Python copy
-  of ggml's state is kept.
+* A tensor or graph is represented by its address in ggml (an `int`). A tensor or graph lives as
+  long as its `LibraryWorkspace`, which frees all its objects in reverse order. No Python copy of
+  ggml's state is kept.
 * Shapes given to `Context.tensor` and the op builders are ggml's `ne`, fastest dimension first. The
   shape of a numpy array is in reverse order, fastest dimension last.
-* An op builder is called by its name, for example `context.op("mul_mat", a, b)`. Its signature is
-  in `allocsim.systems.ggml.access.declarations`.
+* An op builder is called by its name, for example `context.op("mul_mat", a, b)`. The signatures of
+  builders are in `allocsim.systems.ggml.access.declarations`.
 * A failed assertion of ggml aborts the process. Make calls that may fail in a child process
   (`allocsim.systems.ggml.access.child`).
 

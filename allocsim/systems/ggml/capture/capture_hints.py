@@ -1,6 +1,6 @@
 """Hints: sentences about a captured graph that a user should know beside the verdict.
 
-Contract: `hints_of(document)` returns plain sentences. They name reads of a stale copy on another
+Contract: `hints_of(document)` returns plain sentences. Hints name reads of a stale copy on another
 backend, reads of a tensor after an op in place overwrote the tensor, and graphs of which the judge
 could not examine a part. A hint is not a violation, and this module does not judge the plan.
 """
@@ -54,7 +54,8 @@ def read_behind(rows: Rows) -> list[tuple[str, str, str]]:
     """Return the names (reader, tensor, writer) for each read of a tensor after an explicit op in
     place (`scale_inplace(a)`) wrote over the tensor.
 
-    Such a read is legal, and rarely intended. Reads through the op's result are not included.
+    A read after an op in place is legal, but rarely intended. Reads through the op's result are not
+    included.
     """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     roots, sources = roots_of(rows), sources_of(rows)

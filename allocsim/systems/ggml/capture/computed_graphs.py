@@ -1,7 +1,7 @@
 """Capture graphs at the moment when a program computes them.
 
-This is needed for programs and bindings that expose no graph (xllamacpp, llama.cpp, whisper.cpp,
-ggml-opt).
+Captures at that moment are needed for programs and bindings that expose no graph (xllamacpp,
+llama.cpp, whisper.cpp, ggml-opt).
 
     with watch(adopt()) as seen:
         server.handle_completions(...)             # whatever computes graphs
@@ -10,7 +10,7 @@ ggml-opt).
 Contract
 --------
 * Inside a `watch` block, the library's calls of the functions in `HOOKS` are redirected to this
-  module (`allocsim.systems.ggml.access.call_slots`). Each of these functions computes a graph on a
+  module (`allocsim.systems.ggml.access.call_slots`). Each function in `HOOKS` computes a graph on a
   scheduler or a backend. After the call, the graph is walked with the addresses that its tensors
   then have (`allocsim.systems.ggml.capture.graph_rows`). Inner calls that compute the splits of the
   graph are not captured separately.
@@ -19,16 +19,16 @@ Contract
   again, it is listed once. If a changed graph is computed on an old plan, it is listed as a new
   graph with the addresses that its tensors really have.
 * `session(seen)` returns one document with a program and a plan for each graph and a run for each
-  call. All runs use the same memory. Its `meta.ggml.graphs` has the rows of each program. A tensor
-  outside the compute buffers is one buffer in all programs that have a tensor of its name and size.
-  If the sizes differ, these are several buffers, and the later ones are renamed.
+  call. All runs use the same memory. `meta.ggml.graphs` of the document has the rows of each
+  program. A tensor outside the compute buffers is one buffer in all programs that have a tensor of
+  its name and size. If the sizes differ, these are several buffers, and the later ones are renamed.
 * A process can have one open watch; a second watch is refused.
 * If a graph cannot be walked, EngineError is raised at the end of the block. The program itself
   runs on.
 
 A call costs O(nodes x sources). The module does not capture a graph if ctypes calls a compute
-function directly and that function calls none of `HOOKS` through a slot (see `call_slots`). It does
-not record where the elements came from.
+function directly and that function calls none of `HOOKS` through a slot (see `call_slots`). The
+module does not record where the elements came from.
 """
 
 import ctypes

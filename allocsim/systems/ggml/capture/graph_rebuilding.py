@@ -13,11 +13,11 @@ Contract
 * Rows may come from a file, so they are checked. A tensor that does not fit in its root is refused,
   and so is a type or op that the library does not know. An op that has a pointer to code among its
   parameters (`CALLS_BACK`) is replaced by a NONE op, which does nothing.
-* A kernel may still fail an assertion about shapes, which aborts the process. Therefore run rebuilt
-  graphs in a child process (`allocsim.systems.ggml.access.child`).
+* A kernel may still fail an assertion about shapes, which aborts the process. Because of such
+  assertions, run rebuilt graphs in a child process (`allocsim.systems.ggml.access.child`).
 
 This module does not write elements into the tensors; `allocsim.systems.ggml.capture.drawn_elements`
-does. It does not examine results.
+does. This module does not examine results.
 """
 
 import ctypes

@@ -3,7 +3,7 @@
 Contract
 --------
 * `walk(library, graph)` reads the nodes by public functions and the leafs from a private field,
-  which the probe has checked. It returns the same object that a ggml dump contains
+  which the probe has checked. The result is the same object that a ggml dump contains
   (`allocsim.systems.ggml.dump_document`): `{"meta", "leafs": [row], "nodes": [row]}`.
 * A row has the fields op, op_params, name, type, ne, nb, nbytes, off, external, flags, view_src,
   view_offs and src, and the field unary if its op is UNARY. A reference to a tensor is the index of
@@ -15,15 +15,15 @@ Contract
   The parameter `buffers` names the compute buffers explicitly. If there are several, `meta.buffers`
   lists their names, sizes and alignments. A row's `buffer` is then the index of the buffer to which
   its `off` belongs.
-* `scheduler` is the `ggml_backend_sched` that planned the graph. It runs a copy of the graph, in
-  which each tensor that goes from one backend to another is copied. The scheduler's graph is found
-  in its memory (`allocsim.systems.ggml.capture.scheduled_graph`), together with all its compute
-  buffers. A copy of a tensor is a row of op `SPLIT_COPY` at the start of its split.
+* `scheduler` is the `ggml_backend_sched` that planned the graph. The scheduler runs a copy of the
+  graph, in which each tensor that goes from one backend to another is copied. The scheduler's graph
+  is found in its memory (`allocsim.systems.ggml.capture.scheduled_graph`), together with all its
+  compute buffers. A copy of a tensor is a row of op `SPLIT_COPY` at the start of its split.
 * Steps are positions in the node list. Nothing is written, so the graph stays usable.
-* A pointer is checked before it is followed. Its bytes must be readable. Counts, ops, types and
-  dimensions must be possible in ggml, and the functions of a buffer must be executable. Memory that
-  is no graph, or no longer a graph, is refused with a one-line error. Freed memory that still looks
-  like a graph is accepted.
+* A pointer is checked before it is followed. The bytes at the pointer must be readable. Counts,
+  ops, types and dimensions must be possible in ggml, and the functions of a buffer must be
+  executable. Memory that is no graph, or no longer a graph, is refused with a one-line error. Freed
+  memory that still looks like a graph is accepted.
 * If the graph of a scheduler is not accessible, `observe` yields the nodes of its run, and
   `walk_nodes` makes rows of these nodes.
 
@@ -55,7 +55,7 @@ MAX_NODES: Final = 1 << 24
 
 EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
 """The type `ggml_backend_sched_eval_callback`; its second argument, `ask`, is whether the scheduler
-only asks if the tensor's elements are needed. The third argument is user data.
+only asks if the tensor's elements are needed. The third argument is a pointer to user data.
 """
 
 Rows = dict[str, Any]
@@ -187,8 +187,9 @@ def _check_tensors(library: Library, memory: ReadableMemory, addresses: Sequence
 
 
 def _is_buffer(memory: ReadableMemory, address: int) -> bool:
-    """Return whether a buffer's first two functions are executable. The first one, which frees the
-    buffer, may be absent if the buffer does not own its memory, as with weights mapped from a file.
+    """Return whether a buffer's first two functions are executable. The first function, which frees
+    the buffer, may be absent if the buffer does not own its memory, as with weights mapped from a
+    file.
     """
     free, base = pointers(address, 2)
     return (not free or memory.runs(free)) and memory.runs(base)

@@ -2,19 +2,21 @@
 
 Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
 planned from a graph with these nodes. The scheduler's graph has the same nodes in the same order.
-It also has two nodes for each tensor that goes from one backend to another: a mark that keeps the
-original alive, and the copy. Both are placed before the split that reads the copy. The returned
-graph has no marks. Its `copies` maps each copy to its original.
+The scheduler's graph also has two nodes for each tensor that goes from one backend to another: a
+mark that keeps the original alive, and the copy. The mark and the copy are placed before the split
+that reads the copy. The returned graph has no marks. `copies` of the returned graph maps each copy
+to its original.
 
 The scheduler's struct is private and differs between versions, so the graph in it is recognised by
-its content. It is a `ggml_cgraph` with readable lists, and its nodes without marks and copies are
-the given nodes.
+its content. The scheduler's graph is a `ggml_cgraph` with readable lists, and its nodes without
+marks and copies are the given nodes.
 
 A pipelined scheduler keeps several copies of each tensor, one for each run that may be in flight.
 All these copies are leafs of the scheduler's graph, so that no copy is overwritten. In the returned
 graph, the copy that this run makes is a node and not a leaf. The copies of other runs stay leafs,
 as if the host wrote them. The scheduler also lists each tensor that the host writes among its leafs
-a second time, even if the tensor is a node, like a parameter. The returned graph lists it once.
+a second time, even if the tensor is a node, like a parameter. The returned graph lists such a
+tensor once.
 
 The cost is O(nodes). This module makes no rows (`allocsim.systems.ggml.capture.graph_rows` does)
 and does not determine the backend of a split.

@@ -1,5 +1,5 @@
-"""Find reads of copies between backends that are stale because the original was overwritten. Such a
-read is a fault of ggml's scheduler, not of its plan.
+"""Find reads of copies between backends that are stale because the original was overwritten. A
+stale read is a fault of ggml's scheduler, not of its plan.
 
 The scheduler copies a tensor to another backend once, at the start of the first split that reads
 the tensor there. If an op writes into the original afterwards (`*_inplace`, CPY, SET, an

@@ -1,4 +1,5 @@
-"""The dumper for C and C++ programs, `allocsim_dump.c`. It is compiled into a program or preloaded.
+"""The dumper for C and C++ programs, `allocsim_dump.c`. The dumper is compiled into a program or
+preloaded.
 
 docs/ggml.md describes the file that the dumper writes ("The dump").
 `allocsim.systems.ggml.dump_document` reads that file.

@@ -116,8 +116,8 @@ def _rows(finding: FaultObservation, name: str) -> Rows:
 def _told(plan: Plan, rows: Rows, untold: Collection[str]) -> Plan:
     """Return the plan with a problem that has the OUTPUT flags known to the planner as pins. If
     there are tensors in `untold`, they are not pinned, and the planner's belief is computed again.
-    Otherwise the root of each view flagged OUTPUT is pinned too. ggml's planner ignores such a
-    flag, so the lifetimes of the belief stay as they are.
+    If `untold` is empty, the root of each view flagged OUTPUT is pinned too. ggml's planner ignores
+    such a flag, so the lifetimes of the belief stay as they are.
     """
     program, problem = plan.program, plan.problem
     assert problem is not None

@@ -1,8 +1,8 @@
 """Four faults of ggml's graph allocator, each in a graph of a few nodes of eight elements.
 
 Contract: each fault is a function that a child process runs (`allocsim.systems.ggml.access.child`).
-It returns a `FaultObservation`: the numbers with the fault and without it, and the rows of both
-runs. The table of faults is `FAULTS` in `allocsim.systems.ggml.faults`.
+Each function returns a `FaultObservation`: the numbers with the fault and without it, and the rows
+of both runs. The table of faults is `FAULTS` in `allocsim.systems.ggml.faults`.
 
 The faults were found by reading and measuring ggml 0.13.1 to 0.26.0, and in llama.cpp issue 28448.
 """
@@ -103,8 +103,8 @@ def late_output(library: Library) -> FaultObservation:
 
 def none_view(library: Library) -> FaultObservation:
     """Read a tensor through a view after the planner has freed the tensor too early. A view of op
-    NONE never increments the view count of its root, but its last reader decrements that count. So
-    the root is freed while another view is still needed.
+    NONE never increments the view count of its root, but its last reader decrements that count. The
+    planner therefore frees the root while another view is still needed.
     """
 
     def viewed(ws: LibraryWorkspace, *, counted: bool) -> tuple[float, Rows]:

@@ -1,10 +1,10 @@
 """The five single-op smoke tests of issue 1501 on real ggml, and the reason why none shows the bug.
 
-Contract: a smoke test trains one low-rank adapter through one op for some steps. It runs twice:
-under ggml's default plan, and with separate memory for each tensor (apart). It also counts two
-facts of the default plan. `norm_backs` is the number of RMS_NORM_BACK nodes. `unsafe` is the number
-of results that are placed over a source that their kernel still reads afterwards: source 0 of
-RMS_NORM_BACK, and source 1 of SOFT_MAX_BACK.
+Contract: a smoke test trains one low-rank adapter through one op for some steps. A smoke test runs
+twice: under ggml's default plan, and with separate memory for each tensor (apart). A smoke test
+also counts two facts of the default plan. `norm_backs` is the number of RMS_NORM_BACK nodes.
+`unsafe` is the number of results that are placed over a source that their kernel still reads
+afterwards: source 0 of RMS_NORM_BACK, and source 1 of SOFT_MAX_BACK.
 
 The bug makes a number wrong only if `unsafe` is not zero. `unsafe` is zero in every smoke test, so
 the losses of both runs are equal bit for bit, even on the library with the bug. In the test of the

@@ -2,8 +2,8 @@
 zeroed, and a graph that is planned twice.
 
 Contract: each fault is a function that a child process runs, as in
-`allocsim.systems.ggml.faults.small_graphs`. The two numbers that it compares are norms of
-gradients.
+`allocsim.systems.ggml.faults.small_graphs`. The two numbers of a `FaultObservation` of these faults
+are norms of gradients.
 
 The faults were found by reading and measuring ggml 0.13.1 to 0.26.0, and in ggml PR 999.
 """

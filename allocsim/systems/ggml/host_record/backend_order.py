@@ -12,10 +12,10 @@ Contract
 * An event comes after the ops of its backend that were submitted before the event was recorded. A
   host or backend that waits for the event continues after these ops.
 * An asynchronous copy runs on the stream of its source's backend, or, if that backend has no queue,
-  on the stream of its destination's backend. It comes after the earlier ops of the source
-  (ggml-backend.h). It comes after the events for which the destination had to wait, because
-  schedulers rely on this. It comes before the later ops of the destination, but not after the
-  destination's other earlier ops.
+  on the stream of its destination's backend. The copy comes after the earlier ops of the source
+  (ggml-backend.h). The copy also comes after the events for which the destination had to wait,
+  because schedulers rely on this. The copy comes before the later ops of the destination, but not
+  after the destination's other earlier ops.
 * A scheduler uses numbers that it fetches from a backend, such as the experts to copy, before it
   sends the next bytes. The experts' weights are read when their backend executes the copy.
 * Bytes are identified by address. Tensors of one memory that share bytes are in one buffer, and a
@@ -91,8 +91,8 @@ def at_once(
     log: RecordLog, runs: Sequence[RecordedRun], since: int = -1, given: set[Hashable] | None = None
 ) -> Iterator[Document]:
     """Yield the documents of concurrent backends in consecutive runs of a session, from the event
-    `since` on, unless their key is in `given`, which gets the new keys. There are none if no
-    scheduler has several backends, or if the calls to one of these backends were not recorded.
+    `since` on, unless their key is in `given`, which gets the new keys. No document is yielded if
+    no scheduler has several backends, or if the calls to one of these backends were not recorded.
     """
     mine = [run for run in runs if run.asked and all(by in log.backends for by in run.backends)]
     if not mine or unseen(log, mine):
@@ -153,7 +153,9 @@ class _Nodes:
     """Address of a node -> its place among the nodes of the run."""
     tensors: Mapping[RecordedTensor, PlacedTensor]
     flagged: bool
-    """Whether some node has the flag COMPUTE. If so, nodes without this flag are not computed."""
+    """Whether some node has the flag COMPUTE. If some node has it, nodes without the flag are not
+    computed.
+    """
 
     @classmethod
     def of(cls, run: RecordedRun, tensors: Iterable[PlacedTensor]) -> "_Nodes":
@@ -255,8 +257,8 @@ class _Order:
         order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
-        """Add the op that sends bytes to a tensor or fetches them from it. The other side may be
-        the original of a copy, or a copy. Before it sends, the scheduler uses all bytes in
+        """Add the op that sends bytes to a tensor or fetches them from it. The bytes may come from
+        the original of a copy, or go to a copy. Before it sends, the scheduler uses all bytes in
         `fetched`.
         """
         sent, whole = one.word in {"copied", "sent"}, one.word in {"copied", "got"}

@@ -7,14 +7,14 @@ that write and read the cell. The result is a recording of typed pages (`allocsi
 Contract
 --------
 * A sequence *wants* a token at a position if a batch of the host put the token there. The host's
-  later calls on sequences (remove, copy, keep, add, divide, clear) change these wishes. A cell
-  *holds* the token whose row was written there last. The position of the held token includes the
-  position shifts that runs applied to the cell, and a copy of a buffer copies tokens and positions.
-  A token reads the cells that its attention mask admits.
+  later calls on sequences (remove, copy, keep, add, divide, clear) change which tokens a sequence
+  wants. A cell *holds* the token whose row was written there last. The position of the held token
+  includes the position shifts that runs applied to the cell, and a copy of a buffer copies tokens
+  and positions. A token reads the cells that its attention mask admits.
 * The keys and values of all layers with equal content are one page, which names these layers and
   has a cell for each row. If the content of one layer differs later, the whole log is followed
-  again with this layer as a separate page. So each layer is judged, and a fault in several equal
-  layers is reported once. Values have no position, so a position shift does not change them.
+  again with this layer as a separate page. In this way each layer is judged, and a fault in several
+  equal layers is reported once. Values have no position, so a position shift does not change them.
 * Writing a token is a `use` event that writes a cell for the token's first sequence. If a further
   sequence has the token, for example by a copy, its first read gets a `cell` event.
 * If a sequence reads a cell that does not hold the token that the sequence wants at that position,
@@ -109,7 +109,7 @@ class _Layer:
         if self.kind.across:
             row, stream = told.ne[1], told.ne[0] * told.ne[1]
             first = low // stream * row
-            if low // row == (high - 1) // row:  # an element of some cells
+            if low // row == (high - 1) // row:  # the bytes are one element of some cells
                 low, high = first + low % row, first + low % row + high - low
             else:
                 low, high = first, -(-high // stream) * row
@@ -300,7 +300,9 @@ class _Memory:
                 self._emptied(call.one if not low and high == LAST else None)
             case "copy" if call.one != call.other:
                 found = {at: what for at, what in wants.get(call.one, {}).items() if low <= at < high}
-                own = wants.get(call.other, {}) if self._one_stream() else {}  # a stream is copied over another one
+                own = (
+                    wants.get(call.other, {}) if self._one_stream() else {}
+                )  # a copied stream replaces the other stream
                 wants[call.other] = {
                     at: own.get(at, frozenset()) | found.get(at, frozenset()) for at in {**own, **found}
                 }
@@ -608,7 +610,8 @@ class _Memory:
 
     def _left_out(self, cache: _Cache, sequence: int, position: int, read: Cells, cell: int) -> dict[int, int]:
         """Return position -> its old cell, now overwritten, for positions that a token wants and
-        does not read. If such a cell is intact and did not move, this is assumed to be on purpose.
+        does not read. If such a cell is intact and did not move, the mask is assumed to leave it
+        out on purpose.
         """
         read = np.unique(read[read >= 0])
         if not len(read):

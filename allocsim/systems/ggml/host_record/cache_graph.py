@@ -6,11 +6,12 @@ cells that each token reads, and the cells that it shifts to another position.
 
 Contract
 --------
-* A cache is a tensor outside compute memory. SET_ROWS writes rows into it, at the row numbers that
-  a leaf has. Attention (FLASH_ATTN_EXT, or SOFT_MAX between two MUL_MAT) reads it under a mask, as
-  keys or as values.
+* A cache is a tensor outside compute memory. SET_ROWS writes rows into the cache, at the row
+  numbers that a leaf has. Attention (FLASH_ATTN_EXT, or SOFT_MAX between two MUL_MAT) reads the
+  cache under a mask, as keys or as values.
 * A cell is a row of a cache; the cells of all its streams are numbered together. Values may be
-  stored transposed. Then SET_ROWS writes them element by element, and a cell is a column.
+  stored transposed. SET_ROWS writes transposed values element by element, and a cell is then a
+  column.
 * Layers whose keys and values are written into the same cells and read under the same mask are one
   use, which names these layers. Values of an attention that are in no use are counted
   (`unfollowed`).

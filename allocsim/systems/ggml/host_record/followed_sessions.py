@@ -13,8 +13,8 @@ Contract
 * `news` yields a document of each session that has had a new kind of event since the last call. A
   run is new if its graph or layout is new, if it follows other runs than before, or if other
   uploads were left out. A read is new if other bytes are read. No document is yielded twice.
-* This comparison only selects the sessions to examine. A document has the whole session so far, and
-  is judged like any other document.
+* The comparison of events only selects the sessions to examine. A document has the whole session so
+  far, and is judged like any other document.
 * `documents` returns the same documents as `documents_of` for the whole log, in the same order.
 * Facts are kept from piece to piece. If a session gets a new buffer, it is followed again from the
   allocation of its first buffer.

@@ -2,7 +2,7 @@
 
     status = record(["./program", "args"], "log.jsonl")
 
-The recorder is `allocsim_record.c`. It is preloaded into the program (`allocsim.files.preloaded`).
+The recorder `allocsim_record.c` is preloaded into the program (`allocsim.files.preloaded`).
 If ggml is linked statically into a program, preloading records nothing. For such a program, link
 the sources that `object_files` returns. This module does not interpret the log.
 """

@@ -8,13 +8,13 @@ Contract
 * Each session of runs that share compute memory (`recorded_runs`) becomes a document; its programs
   come from `record_rows`. An upload that was left out of a run is a `skip`. A read by the host is a
   `host.read`, whether or not the tensor was flagged. Freeing a buffer is a run of its own.
-* A late read of the host becomes a separate document. It has the run, `read_after`, and the later
-  runs or the upload that overwrote the bytes. A read or write without waiting becomes a separate
-  document too, in which host and backend are two streams.
+* A late read of the host becomes a separate document. This document has the run that made the
+  bytes, `read_after`, and the later runs or the upload that overwrote them. A read or write without
+  waiting becomes a separate document too, in which host and backend are two streams.
 * Concurrent work of a scheduler's backends becomes a separate document (`backend_order`).
-* If a block of runs is repeated, three repetitions are kept. The third one reads the same bytes as
-  the second, and so do all later repetitions, because a run depends on earlier runs only through
-  the bytes that they wrote.
+* If a block of runs is repeated, three repetitions are kept. The third repetition reads the same
+  bytes as the second, and so do all later repetitions, because a run depends on earlier runs only
+  through the bytes that they wrote.
 * `meta.ggml.host` has the numbers of recorded uploads and reads (`uploads`, `reads`) and the leafs
   that are assumed to be uploaded (`assumed`). `of` names the part of the record, or is empty for
   the whole session. `unseen` lists backends for which the scheduler's calls were not recorded.
@@ -109,7 +109,7 @@ def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> li
 
 
 def programs_of(log: RecordLog, facts: list[RunFacts]) -> SessionPrograms:
-    """Return the object that makes the programs of a session. It starts without any program."""
+    """Return the object that makes the programs of a session. The programs are made later."""
     memories = {
         tensor.memory: None
         for one in facts
@@ -151,8 +151,8 @@ def parts_of(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[Sessio
 
 
 def _lanes(session: SessionPrograms, facts: list[RunFacts]) -> dict[RunFacts, int]:
-    """Return the lane of each run, which tells apart graphs with equal rows. It is 0 if the graphs
-    are used one after another; graphs that are used in turns get different lanes.
+    """Return the lane of each run, which tells apart graphs with equal rows. The lane is 0 if the
+    graphs are used one after another; graphs that are used in turns get different lanes.
     """
     spans: dict[int, dict[Hashable, list[RunFacts]]] = {}
     for one in facts:
