@@ -170,7 +170,7 @@ def _captured_plan(program: int, run: int, rows: Rows, plan: Plan) -> CapturedPl
 
 
 ARENA_ALIGNMENT: Final = 4096
-"""The alignment, in bytes, of the arenas of a plan in the buffer in which it is run."""
+"""The alignment, in bytes, of a plan's arenas in the buffer in which the plan is run."""
 
 
 def _arena_starts(plan: Plan) -> list[int]:

@@ -31,7 +31,7 @@ OUTPUT: Final = 2
 """The flags INPUT and OUTPUT: the host writes an INPUT tensor and reads an OUTPUT tensor."""
 
 COMPUTE: Final = 16
-"""The flag COMPUTE of a node that ggml computes. Older versions of ggml do not have this flag."""
+"""The flag COMPUTE of a node that ggml computes. Older versions of ggml lack COMPUTE."""
 
 COMPUTE_USAGE: Final = 2
 """The value of `GGML_BACKEND_BUFFER_USAGE_COMPUTE`, the usage that gallocr sets on its buffers."""

@@ -84,7 +84,7 @@ class Library:
 
     def warm(self) -> None:
         """Look up every function and the tables of ops and types once, and let ggml fill its
-        internal tables by opening a CPU backend. No thread is started.
+        internal tables by opening a CPU backend. `warm` starts no thread.
         """
         for name in SIGNATURES:
             if self.has(name):

@@ -5,7 +5,7 @@ to 0.26.0. `GRAPH` is the head of `ggml_cgraph`, which is private. The layout is
 little-endian.
 
 This module does not check whether a library has these structs. `allocsim.systems.ggml.access.probe`
-compares their fields with public functions and known values before any other use.
+compares the fields of both structs with public functions and known values before any other use.
 """
 
 import ctypes

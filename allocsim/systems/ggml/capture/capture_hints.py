@@ -15,7 +15,7 @@ from allocsim.systems.ggml.capture.stale_copies import stale_copies
 from allocsim.systems.ggml.ggml_dump import NONE, ROOTS_KEPT, host_told
 
 MOST_COPIES = 3
-"""The most reads of old copies, and of tensors after an op in place, that are named each."""
+"""The most hints about stale copies, and the most hints about reads after an op in place."""
 
 MEANT_TO_WRITE = ("CPY", "SET", "SET_ROWS", "ACC", "OPT_STEP_ADAMW", "OPT_STEP_SGD")
 """Ops that write into another tensor by definition: a later reader needs the written bytes."""

@@ -42,8 +42,8 @@ class FaultObservation:
     untold: tuple[str, ...] = ()
     """Tensors that were flagged OUTPUT after the plan was made: only the host reads them."""
     owed: tuple[str, ...] = ()
-    """Names of tensors in memory of their own. The host must write them before each run, and wrote
-    them before the first run only.
+    """Names of tensors in memory of their own. The host must write these tensors before each run,
+    and wrote them before the first run only.
     """
     runs: int = 1
     """The number of runs of the graph."""

@@ -83,7 +83,7 @@ def opt_accumulates(library: Library) -> FaultObservation:
             scheduler = ws.scheduler(graph_size=1024)
             constants = (ctypes.c_float * 64)(
                 1e-30, 0.9, 0.999, 1e-8, 0.0, 1e-30, 0.0
-            )  # adamw: alpha, betas, eps, wd; sgd: alpha, wd
+            )  # for adamw: alpha, betas, eps, wd; for sgd: alpha, wd
             params = library.ggml_opt_default_params(scheduler, CROSS_ENTROPY)
             params.get_opt_pars = library.address("ggml_opt_get_constant_optimizer_params")
             params.get_opt_pars_ud = ctypes.addressof(constants)

@@ -313,7 +313,7 @@ class _Memory:
 
     def _emptied(self, named: int | None) -> None:
         """Remove a sequence, or all sequences (-1), from `restored` and `broken`: its cells are
-        gone or known again. None removes nothing.
+        gone or known again. If `named` is None, nothing is removed.
         """
         gone = {*self.restored, *self.broken} if named == -1 else {named}
         self.restored, self.broken = self.restored - gone, self.broken - gone
@@ -789,7 +789,7 @@ def _ranges(numbers: list[int]) -> str:
 
 def _parts(cache: _Cache, sequence: int, cells: Cells, positions: Cells, *, like: bool = False) -> list[Event]:
     """Return cells as parts of an event. Consecutive cells with consecutive positions are one part.
-    Unless `like` is true, their tokens must be consecutive too.
+    Unless `like` is true, the tokens of these cells must be consecutive too.
     """
     if not len(cells):
         return []
