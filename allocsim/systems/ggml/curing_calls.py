@@ -5,10 +5,10 @@ it, or the table of ggml that lists an unsafe in-place pair.
 
     cause 1: ggml_set_output(inner), before the graph is allocated
 
-Contract: the result has one text for each cause, in order. A cause has no text if no change of its
-kind is listed in `CALLS` or `LAID`. For each change of the cure, the text has the ggml call that
-makes the change, or says that no public function does. If a cause has no cure, the text has the
-call for each part to be mended. The calls are those of ggml.h, ggml-alloc.h and ggml-backend.h
+Contract: the result has at most one text for each cause, in order. A cause has no text if no change
+of its kind is listed in `CALLS` or `LAID`. For each change of the cure, the text has the ggml call
+that makes the change, or says that no public function does. If a cause has no cure, the text has
+the call for each part to be mended. The calls are those of ggml.h, ggml-alloc.h and ggml-backend.h
 since ggml 0.9.
 
 This module does not check whether the cure is right (`allocsim.cure` does). This module does not

@@ -80,7 +80,7 @@ class LibraryWorkspace:
     def own(self, pointer: int | None, free: Callable[[int], Any], what: str) -> int:
         """Return `pointer`, which `close` frees; raise EngineError if it is NULL."""
         if not pointer:
-            raise EngineError(f"ggml {self.library.version} gave no {what}")
+            raise EngineError(f"ggml {self.library.version} returned no {what}")
         self._stack.callback(free, pointer)
         return pointer
 

@@ -4,7 +4,7 @@ Contract
 --------
 * `capture(graph, library)` walks the graph (`allocsim.systems.ggml.capture.graph_rows`) and
   converts the rows with the importer of ggml dumps (`allocsim.systems.ggml.dump_document`). The
-  conventions of that importer for time and bytes apply.
+  importer's conventions for time and bytes apply.
 * The graph must be planned (`ggml_gallocr_alloc_graph` or a scheduler), and the sources of its
   nodes must not have changed since. `capture` computes nothing and writes nothing.
 * In your own program, call `library = adopt()`, then `capture(pointer, library)`. `adopt` finds the

@@ -70,7 +70,7 @@ def walk(
     meta: dict[str, Any] | None = None,
     known: bool = False,
 ) -> Rows:
-    """Return the rows of a graph. `buffers` are the compute buffers. By default they are the
+    """Return the rows of a graph. `buffers` are the compute buffers. By default `buffers` are the
     buffers of usage COMPUTE that hold the tensors: one buffer, or several if a scheduler is given.
     If `known` is true, the pointer is not checked, because the caller built the graph with this
     bridge. Raises EngineError if the pointer is no graph, a source is not part of the graph, or,

@@ -2,7 +2,7 @@
 preloaded.
 
 docs/ggml.md describes the file that the dumper writes ("The dump").
-`allocsim.systems.ggml.dump_document` reads that file.
+`allocsim.systems.ggml.dump_document` reads the dump.
 """
 
 from pathlib import Path

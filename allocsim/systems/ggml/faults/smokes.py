@@ -12,7 +12,7 @@ norm, the norm comes before the trained weights, where no gradient flows, so no 
 built.
 
 The concat test needs a backward op that ggml does not have (the reporter had added one). A child
-process that runs this test aborts with ggml's message.
+process that runs the concat test aborts with ggml's message.
 
 The graphs are not the reporter's own; they were rebuilt from the description in the issue.
 """

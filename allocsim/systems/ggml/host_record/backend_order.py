@@ -153,8 +153,7 @@ class _Nodes:
     """Address of a node -> its place among the nodes of the run."""
     tensors: Mapping[RecordedTensor, PlacedTensor]
     flagged: bool
-    """Whether some node has the flag COMPUTE. If some node has it, nodes without the flag are not
-    computed.
+    """Whether some node has the flag COMPUTE. If so, nodes without COMPUTE are not computed.
     """
 
     @classmethod

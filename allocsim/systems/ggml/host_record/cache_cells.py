@@ -319,7 +319,7 @@ class _Memory:
         self.restored, self.broken = self.restored - gone, self.broken - gone
 
     def _restores(self, call: int, named: list[int]) -> None:
-        """Begin to restore a state: the named sequences want nothing until the restore ends."""
+        """Begin to restore a state: the named sequences lose the tokens that they wanted."""
         tokens = (what for sequence in named for what in self.wants.get(sequence, {}).values())
         self.before = call in self.restored, frozenset().union(*tokens)
         self.wants |= {sequence: {} for sequence in named}
