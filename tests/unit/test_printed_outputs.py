@@ -40,7 +40,7 @@ def test_the_losses_of_the_readme_are_those_of_the_recording():
 
 
 def test_the_lines_of_a_peak_are_those_of_the_recorded_step():
-    lines = shown("docs/plans.md", "351 ops, 232 blocks, 28 of them there before and after")
+    lines = shown("docs/plans.md", "351 ops, 232 blocks, 28 of them allocated before the run and alive after it")
     step = allocsim.read(ROOT / "tests/data/plans/torch/lora_eager.json")
     assert shows(Command("lines()", lines), "\n".join(lines_of(step)))
 

@@ -1,18 +1,19 @@
-"""PyTorch: a recorder of running programs (`record`), readers of its files, and TorchInductor's
-planner, asked live.
+"""PyTorch support: a recorder of running programs (`record`), readers of PyTorch's files, and a
+live call of TorchInductor's planner.
 
 | module | what it holds |
 |---|---|
-| `eager_recording`, `device_streams`, `operators` | a recording: the ops, their streams, the memory they read and write |
+| `eager_recording`, `device_streams`, `operators` | the recorder: it records ops, their streams, and the memory that the ops read and write |
 | `process_groups`, `pending_collectives` | which ranks meet in a collective, and when the program waits for it |
-| `ledger` | the recorded calls, as a program and a plan with the addresses of the run |
-| `peak_lines` | which buffers make the peak of a recording |
-| `inductor` | the wrapper that TorchInductor generates, read as text |
-| `cpp_wrapper` | the same wrapper in C++, rewritten into the one in Python |
-| `torch_snapshot` | a memory snapshot of the caching allocator |
-| `ask_inductor` | TorchInductor's planner, run in the interpreter that has it |
+| `ledger` | turns the recorded calls into a program and a plan with the addresses of the run |
+| `peak_lines` | which buffers are alive at the peak of a recording |
+| `inductor` | reads the wrapper that TorchInductor generates as text |
+| `cpp_wrapper` | rewrites the C++ form of that wrapper into Python |
+| `torch_snapshot` | reads a memory snapshot of the caching allocator |
+| `ask_inductor` | runs TorchInductor's planner in an interpreter that has torch installed |
 
-Importing these modules does not import torch (`ask_inductor` does); a recording imports it.
+Importing these modules does not import torch, except for `ask_inductor`. Starting a recording
+imports torch.
 """
 
 from allocsim.systems.torch.eager_recording import EagerRecording, record

@@ -1,11 +1,15 @@
-"""TorchInductor's pools (`torch._inductor.codegen.memory_planning.AllocationPools`, turned on by
-`config.memory_planning`), asked for each buffer in the order in which lifetimes begin. An arena of
-the question is a device; the pools of a device are laid one after another.
+"""Places buffers with TorchInductor's pools
+(`torch._inductor.codegen.memory_planning.AllocationPools`, which TorchInductor uses if
+`config.memory_planning` is on). The buffers are allocated in the order in which their lifetimes
+begin. Each arena of the request is a device, and the pools of a device are placed one after
+another.
 
-Pinned buffers are outputs, which get pools of their own. Offsets are multiples of 64 bytes.
+Pinned buffers are allocated as outputs, for which TorchInductor makes separate pools. Offsets are
+multiples of 64 bytes.
 
-What this module does not see: sizes that are known only at run time, and the reuse by equal size
-that TorchInductor does while this planner is off (docs/plans.md, TorchInductor).
+What this module does not see: sizes that are known only at run time. It also does not see the reuse
+of buffers of equal size, which TorchInductor does while this planner is off (docs/plans.md,
+TorchInductor).
 """
 
 from collections.abc import Sequence
@@ -19,7 +23,7 @@ ALIGNMENT = 64
 
 
 def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
-    """Return the offset of each buffer in bytes, in its device's pools laid end to end."""
+    """Return the offset in bytes of each buffer from the start of its device's first pool."""
     pools = AllocationPools()
     blocks = [Allocation(_node(row), LiveRange(row.start, row.stop), row.nbytes, row.nbytes) for row in buffers]
     for number in sorted(range(len(blocks)), key=lambda n: (buffers[n].start, n)):
@@ -35,7 +39,7 @@ def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
 
 
 def _node(row: AskedBuffer) -> SimpleNamespace:
-    """Return a stand-in for the graph node that an allocation asks for size, device and name."""
+    """Return a stand-in for a graph node; `Allocation` reads its size, device and name."""
     layout = SimpleNamespace(size=(row.nbytes,))
     device = torch.device("cuda", row.arena)
     return SimpleNamespace(get_layout=lambda: layout, get_device=lambda: device, get_name=lambda: str(row.index))

@@ -1,25 +1,27 @@
-"""TorchInductor's wrapper in C++: the text that `aoti_compile_and_package` puts into a `.pt2`
-(`*.wrapper.cpp`), or that `cpp_wrapper` writes into the wrapper in Python.
+"""Reads TorchInductor's wrapper in C++. `aoti_compile_and_package` puts this text into a `.pt2`
+package (`*.wrapper.cpp`); the option `cpp_wrapper` writes it into the Python wrapper.
 
-It is the same program as the wrapper in Python. So each line is rewritten into Python, and
-`allocsim.systems.torch.inductor` reads the result: an error names the line of the C++ text.
+The C++ wrapper is the same program as the Python wrapper. Each line is therefore rewritten into
+Python, and `allocsim.systems.torch.inductor` reads the result. Error messages name the line of the
+C++ text.
 
-| C++ | becomes |
+| C++ | Python |
 |---|---|
-| `auto arg0_1 = std::move(inputs[0]);`, `auto& w = constants_->at(0);` | an input; constants are inputs behind the others |
+| `auto arg0_1 = std::move(inputs[0]);`, `auto& w = constants_->at(0);` | an input; constants are inputs that follow all other inputs |
 | `aoti_torch_empty_strided(.., &buf0_handle)` | `buf0 = empty_strided(..)` |
 | `aoti_torch__alloc_from_pool(pool0, .., &buf0_handle)` | `buf0 = alloc_from_pool(pool0, ..)` |
 | `auto buf1 = std::move(buf0);  // reuse` | `buf1 = buf0; del buf0` |
 | `buf0.reset();` | `del buf0` |
 | `cpp_fused_0((const float*)(buf0.data_ptr()), ..)` | `cpp_fused_0(buf0, ..)` |
 | `aoti_torch_cpu_mm_out(buf1, buf0, ..)` | `extern_kernels.mm(buf0, .., out=buf1)` |
-| `aoti_torch_cpu_sort_stable(buf0, .., &buf2_handle, &buf3_handle)` | `made_37 = torch.ops.aten.sort_stable(buf0, ..)`, of line 37, and `buf2 = made_37[0]` |
-| `output_handles[0] = buf1.release();` | a part of `return` |
+| `aoti_torch_cpu_sort_stable(buf0, .., &buf2_handle, &buf3_handle)` | `made_37 = torch.ops.aten.sort_stable(buf0, ..)` for a call on line 37, and `buf2 = made_37[0]` |
+| `output_handles[0] = buf1.release();` | one element of the returned tuple |
 
-The sizes of inputs come from the wrapper's assertions (in a package) or from its `get_args`, those
-of constants from its constructor. Any other line is refused.
+In a package, the sizes of inputs come from the wrapper's assertions; otherwise they come from its
+`get_args`. The sizes of constants come from the wrapper's constructor. A line of any other form
+raises DocumentError.
 
-What this module does not see: folded constants (`_const_run_impl`), and whatever
+What this module does not see: folded constants (`_const_run_impl`), and everything that
 `allocsim.systems.torch.inductor` does not see.
 """
 
@@ -43,13 +45,14 @@ _MADE: Final = {
     "aoti_torch_empty_strided": ("empty_strided", (1, 2, 3)),
     "aoti_torch__alloc_from_pool": ("alloc_from_pool", (0, 1, 2, 4, 5)),
 }
-"""C++ allocation -> Python function, and which arguments it takes; the last one is a handle."""
+"""C++ allocation -> Python function, and the positions of the arguments that are passed to the
+Python function. The last argument of the C++ call is the handle of the new tensor."""
 
 BRACKETS: Final = 200
-"""The most brackets in one statement."""
+"""The most opening parentheses in one statement; a statement with more is refused."""
 
 WRAPPER: Final = ".wrapper.cpp"
-"""The ending of the text's name in a package."""
+"""The ending of the file name of the wrapper in a package."""
 
 _ENTRY: Final = re.compile(r"void (?:AOTInductorModel::run_impl|inductor_entry_impl)\(")
 _KERNEL: Final = re.compile(r'extern "C"\s+void\s+(\w+)(\([^()]*\));')
@@ -84,20 +87,20 @@ SKIPPED: Final = re.compile(
     r"inputs\.clear\(\)|AtenTensorHandle \w+$|py::gil_scoped_release|"
     r"if \(_check_aoti_runtime_check_inputs_env\(\)\)|assert_size_stride\(|\}|(?:\w+_t|bool|double|float) var_\d+ = [\w.+-]+$"
 )
-"""Statements that touch no tensor: declarations, names for handles, checks."""
+"""Statements that access no tensor: declarations, names of handles, and checks."""
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a wrapper in C++ or a package."""
+    """Return whether a file that begins with `head` is a C++ wrapper or an AOTInductor package."""
     text = b"torch/csrc/inductor/aoti_include/" in head or b"torch/csrc/inductor/cpp_wrapper/" in head
     return text or (head.startswith(PACKAGE) and b"aotinductor/" in head)
 
 
 @metered
 def loads(data: bytes, source: str = "wrapper") -> Document:
-    """Return program and plan of a wrapper in C++, or of the wrapper in a package.
+    """Return the program and plan of a C++ wrapper, or of the wrapper in a package.
 
-    Raises DocumentError with line and rule. O(size of the text).
+    Raises DocumentError, which names the line and the violated rule. O(size of the text).
     """
     text = zipped(data, source, WRAPPER) if data.startswith(PACKAGE) else data
     try:
@@ -108,16 +111,16 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
 
 
 class _Rewritten:
-    """The state of rewriting a wrapper in C++ into Python, line by line."""
+    """Rewrites a C++ wrapper into Python, statement by statement."""
 
     def __init__(self, lines: list[str], source: str) -> None:
         self.lines, self.source = lines, source
         self.sizes: dict[str, str] = {}
-        """Name of a list of sizes -> the list as a tuple in Python."""
+        """Name of a C++ array of sizes -> the text of the Python tuple with these sizes."""
         self.inputs: dict[tuple[bool, int], str] = {}
-        """(whether an input is a constant, its number) -> its name."""
+        """(whether an input is a constant, its number) -> the name of the input."""
         self.handles: dict[str, str] = {}
-        """Handle -> the Python that makes its tensor, until the tensor has a name."""
+        """Handle -> the Python expression that makes its tensor, until the tensor gets a name."""
         self.results: list[str] = []
         self.at = 0
 
@@ -143,7 +146,7 @@ class _Rewritten:
         return "\n".join(rows)
 
     def statement(self, text: str) -> str:
-        """Return a statement in Python, "" for one that touches no tensor."""
+        """Return the Python form of a C++ statement, or "" if the statement accesses no tensor."""
         text = re.sub(r"std::array<[^<>]*>", "", text.strip())
         if text.count("(") > BRACKETS:
             raise self.refuse(text)
@@ -171,7 +174,7 @@ class _Rewritten:
         return ""
 
     def call(self, name: str, parts: list[str]) -> str:
-        """Return a call in Python: an allocation, a tensor of a pool, or a kernel."""
+        """Return a C++ call in Python, or "" for an allocation, which is kept in `handles`."""
         if name in _MADE:
             made, places = _MADE[name]
             if len(parts) <= places[-1] + 1:
@@ -190,7 +193,7 @@ class _Rewritten:
         return f"{name}({', '.join(words)})"
 
     def word(self, text: str) -> str:
-        """Return an operand in Python: a tensor, a view, a number, sizes, a dtype."""
+        """Return the Python form of an operand: a tensor, a view, a number, sizes or a dtype."""
         text = text.strip()
         if text in self.sizes:
             return self.sizes[text]
@@ -206,7 +209,7 @@ class _Rewritten:
             return f"[{', '.join(map(self.word, filter(None, _parts(found[1]))))}]"
         if found := _NUMBER.match(text):
             return found[1]
-        if re.match(r'&var_\d+$|"\w*"$', text):  # numbers and words are no tensors
+        if re.match(r'&var_\d+$|"\w*"$', text):  # a pointer to a number, or a string literal
             return "None"
         if text.startswith(DTYPE):
             return f"torch.{text.removeprefix(DTYPE)}"
@@ -219,7 +222,7 @@ class _Rewritten:
 
 
 def _told(text: str) -> Iterator[str]:
-    """Yield, in Python, the declarations of kernels and the sizes of inputs and constants."""
+    """Yield Python statements that declare kernels and give the sizes of inputs and constants."""
     yield "import torch._inductor.async_compile"
     for name, parameters in _KERNEL.findall(text):
         declared = f"void kernel{' '.join(parameters.split())}"
@@ -241,7 +244,7 @@ def _told(text: str) -> Iterator[str]:
 
 
 def _tuple(text: str) -> str:
-    """Return `{4L, 16L}` as `(4, 16, )`."""
+    """Return the Python tuple of a C++ list: `(4, 16, )` for `{4L, 16L}`."""
     words = [word.strip().removesuffix("L") for word in text.strip("{} ").split(",")]
     return f"({', '.join([*filter(None, words), ''])})"
 

@@ -1,23 +1,25 @@
-"""Streams and events while PyTorch runs: on which stream an operator runs, and which waits torch
-reports. In this package no other module reads `torch.cuda`.
+"""Finds the stream on which an operator of a running PyTorch program runs, and records the waits
+that torch reports. Only this module and `eager_recording` read `torch.cuda`.
 
-`CudaStreams` names the current stream of a device. `Listening` registers torch's callbacks for
-events and synchronisations (`torch.cuda._gpu_trace`, which torch's own sanitizer uses too,
-torch/cuda/_sanitizer.py) and passes them on to the ledger's `order`:
+`CudaStreams` names the current stream of a device. `Listening` registers callbacks for events and
+synchronisations and passes the reports on to the ledger's `order`. The callbacks are those of
+`torch.cuda._gpu_trace`, which torch's own sanitizer also uses (torch/cuda/_sanitizer.py):
 
 | torch reports | what the order records |
 |---|---|
-| an event was recorded on a stream | a mark behind the ops that the stream was given so far |
-| a stream waits for an event | its next op comes after the mark; `wait_stream` is both |
-| an event, a stream or the device was synchronised | the host comes after it |
-| an event was made or deleted | the mark of its number is dropped |
+| an event was recorded on a stream | a mark after the ops that were issued on the stream so far |
+| a stream waits for an event | the stream's next op comes after the mark; `wait_stream` is reported as both of these rows |
+| an event, a stream or the device was synchronised | later ops of the host come after the ops waited for |
+| an event was created or deleted | the mark with the number of the event is dropped |
 
-A stream has the number of its `cudaStream_t`; each device has a default stream of number 0.
-An event that was recorded before the recording began orders no recorded op.
+The name of a stream is the number of its `cudaStream_t`; the default stream of each device has the
+number 0 and a name with the device's number. An event that was recorded before the recording began
+orders no recorded op.
 
-What this module does not see: polls (`Event.query`), which order nothing; the waits of the legacy
-default stream for streams that are not `cudaStreamNonBlocking` (torch's are); collectives that wait
-by other means; captured graphs. A synchronisation of one device is recorded as one of all devices.
+What this module does not see: polls (`Event.query`), which are recorded as ordering nothing; the
+waits of the legacy default stream for streams that were made without `cudaStreamNonBlocking` (torch
+makes its streams with it); collectives that wait without these callbacks; captured graphs. A
+synchronisation of one device is recorded as a synchronisation of all devices.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class DeviceStreams(Protocol):
-    """The questions of a recording to devices that have streams."""
+    """The interface by which a recording finds the streams of devices."""
 
     def current(self, device: "torch.device") -> Hashable:
-        """Return the current stream of a device, `HOST` for a device without streams."""
+        """Return the current stream of a device, or `HOST` for a device without streams."""
 
     def named(self, stream: "torch.Stream") -> Hashable:
         """Return the name of a stream that the program passed to torch."""
@@ -57,7 +59,7 @@ class CudaStreams:
         self._given_back = {device: self._count(device) for device in devices}
 
     def current(self, device: "torch.device") -> Hashable:
-        """Return the name of the current stream, `HOST` for a device that is no CUDA device."""
+        """Return the name of the current stream, or `HOST` if the device is not a CUDA device."""
         import torch  # noqa: PLC0415 - optional
 
         if device.type != "cuda":
@@ -80,8 +82,8 @@ class CudaStreams:
         return number or _name(0, torch.cuda.current_device())
 
     def gave_back(self, device: "torch.device") -> bool:
-        """Return whether the allocator has called `cudaFree`, which waits for the whole device,
-        since the last call; False for a device that is no CUDA device.
+        """Return whether the allocator has called `cudaFree` since the last call of this method.
+        `cudaFree` waits for the whole device. Return False if the device is not a CUDA device.
         """
         if device.type != "cuda":
             return False
@@ -101,7 +103,7 @@ def _name(number: int, device: int | None) -> Hashable:
 
 
 class Listening:
-    """Passes torch's callbacks about events on to an order, from `begin` to `end`."""
+    """Passes torch's reports about events on to a `HostOrder`, from `begin` until `end`."""
 
     def __init__(self, order: HostOrder, streams: DeviceStreams) -> None:
         def stream(number: int) -> int:
@@ -118,7 +120,7 @@ class Listening:
         }
 
     def begin(self) -> None:
-        """Register the callbacks. Raises AllocsimError where this torch lacks one of them."""
+        """Register the callbacks. Raises AllocsimError if this version of torch lacks one."""
         import torch  # noqa: PLC0415 - optional
 
         registries = list(self._registries())
@@ -136,7 +138,9 @@ class Listening:
 
         for name, heard in self._heard.items():
             if not hasattr(_gpu_trace, name):
-                raise AllocsimError(f"torch.cuda._gpu_trace has no {name}: streams of this torch cannot be recorded")
+                raise AllocsimError(
+                    f"torch.cuda._gpu_trace has no {name}: streams of this version of torch cannot be recorded"
+                )
             yield getattr(_gpu_trace, name), heard
 
 

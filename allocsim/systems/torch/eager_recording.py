@@ -4,46 +4,49 @@
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
-    r.document                      # program, belief and plan: what `allocsim check` judges
+    r.document                      # program, belief and plan, as `allocsim check` judges them
     print(*r.lines(), sep=chr(10))  # peak, lower bound, the buffers alive at the peak and why
 
-A dispatch mode sees each operator below autograd: forward, backward and optimizer alike. The schema
-of an operator gives the operands that it writes. A tensor's storage gives address and size
-(`data_ptr`, `nbytes`); a weak reference to the storage shows when it is freed.
-`allocsim.systems.torch.ledger` makes a document of these calls.
+A dispatch mode sees each operator below autograd, whether the forward pass, the backward pass or
+the optimizer calls it. The schema of an operator names the operands that the operator writes. The
+storage of a tensor has its address and size (`data_ptr`, `nbytes`); a weak reference to the storage
+shows when the storage is freed. `allocsim.systems.torch.ledger` makes a document of these calls.
 
-Time: operators in the order in which the host calls them. On a CUDA device an operator runs on the
-current stream and waits as events, `wait_stream` and synchronisations order it
-(`allocsim.systems.torch.device_streams`); the host is a stream of its own. So a race is found where
-memory is freed and taken again on another stream, or while another stream uses it, without a wait
-between the two. A copy between host and device is done when the call returns, unless it is
-`non_blocking` and the host's tensor is pinned; a scalar of the host is read during the call. Where
-a backward pass uses one of its own tensors on another stream, `record_stream` is assumed: autograd
-calls it for gradients, without an operator, but not for tensors that the forward pass saved. Tested
-with CPU tensors, given stream numbers and fired callbacks of torch; never on a GPU, and with no
-copy between host and device or between devices. On other accelerators the host's order is used.
+Time is the order in which the host calls the operators. On a CUDA device an operator runs on the
+current stream. Events, `wait_stream` and synchronisations order it after other ops
+(`allocsim.systems.torch.device_streams`). The host is a separate stream. The judge therefore finds
+a race if freed memory is allocated again on another stream, or while another stream still uses it,
+and no wait orders the two uses. A copy between host and device has ended when the call returns,
+unless the copy is `non_blocking` and the host's tensor is pinned. A host scalar that is an operand
+of a device op is read during the call. If a backward pass uses a tensor that it allocated on
+another stream, the recording assumes a call of `record_stream`. Autograd makes this call for
+gradients without an operator, but not for tensors that the forward pass saved. The tests use CPU
+tensors, made-up stream numbers and simulated callbacks of torch. They use no GPU, no copy between
+host and device, and no copy between devices. On other accelerators the recorded order is the host's
+order.
 
-In place. An operator whose schema marks an operand as written is a mutation, and its result may lie
-exactly on that operand. Another operand may lie exactly on a result if the operator is tagged
-pointwise, and may not if it is in `operators.READ_OFTEN`. Of any other operator the pairs are
-unknown: the judge lets an exact alias pass and counts it.
+In place. If the schema of an operator marks an operand as written, the operator is a mutation, and
+its result may have exactly the bytes of that operand. Another operand may have exactly the bytes of
+a result if the operator is tagged pointwise. Operands that `operators.READ_OFTEN` lists may not
+overlap a result. For any other operator the in-place pairs are unknown: the judge accepts an exact
+alias and counts it.
 
-The host's own writes. Host memory that an operator allocates without writing it (`empty`) gets a
-mark in its first bytes. If the mark is gone at the first read, the host wrote the memory outside of
-any operator; if it is there, the memory is unwritten.
+Writes of the host. If an operator allocates host memory without writing it (`empty`), the recording
+fills the first bytes with a mark. If the mark has changed at the first read, the host wrote the
+memory outside of any operator. If the mark is unchanged, the memory is unwritten.
 
 Ranks. A collective of `torch.distributed` names its group of ranks in its `meta`, and the program
-lists ranks and groups, so `allocsim join` can make one document of the recordings of all ranks. An
-asynchronous collective (`async_op=True`) runs on a stream of its group until the caller waits for
-it; one that C++ calls, as DDP's reducer does, is recorded as done where it is called
-(`allocsim.systems.torch.pending_collectives`).
+lists ranks and groups. `allocsim join` can therefore make one document of the recordings of all
+ranks. An asynchronous collective (`async_op=True`) runs on a stream of its group until the caller
+waits for the collective. A collective that C++ code calls, such as DDP's reducer, is recorded as
+finished at its call (`allocsim.systems.torch.pending_collectives`).
 
-What this module does not see: scratch memory of kernels; tensors without a storage (sparse, fake,
-meta; `unseen` counts such operands); the host's reads through `.numpy()`; tensors that no operator
-touches; writes that a schema does not mark (the running statistics of `native_batch_norm` in
-training); a storage that was resized and came back to its old address; that tensors over several
-live pieces of one NumPy array share it (they are recorded as overlapping buffers). Compiled regions
-(`torch.compile`) do not run under a dispatch mode; read their wrappers (docs/plans.md).
+What this module does not see: scratch memory of kernels; tensors without a storage (sparse, fake
+and meta tensors; `unseen` counts such operands); reads of the host through `.numpy()`; tensors that
+no operator uses; writes that a schema does not mark (the running statistics of `native_batch_norm`
+in training); a storage that was resized and is back at its old address. If tensors use several live
+pieces of one NumPy array, the pieces are recorded as overlapping buffers. Compiled regions
+(`torch.compile`) do not run under a dispatch mode; import their wrappers instead (docs/plans.md).
 """
 
 import ctypes
@@ -83,10 +86,10 @@ if TYPE_CHECKING:
     import torch
 
 _FRAMES: Final = 60
-"""The most frames that are searched for the caller's own line."""
+"""The most stack frames that are searched for the line of the user's program."""
 
 _MARK: Final = 4096
-"""Bytes that are marked at the beginning of unwritten host memory."""
+"""The size in bytes of the mark at the beginning of unwritten host memory."""
 
 _MARKED: Final = 0xA5
 
@@ -94,7 +97,7 @@ _HERE: Final = os.path.dirname(__file__)  # noqa: PTH120 - compared as text with
 
 
 class EagerRecording:
-    """A run while it is recorded, and its document afterwards."""
+    """Records one run of a program; holds the document of the run afterwards."""
 
     def __init__(
         self,
@@ -104,14 +107,14 @@ class EagerRecording:
         lines: bool = True,
         streams: DeviceStreams | None = None,
     ) -> None:
-        """Prepare a recording; `with` starts it.
+        """Prepare a recording; the `with` statement starts it.
 
         Args:
             named: a module, or tensors by name, whose buffers and gradients get these names.
             name: the name of the program.
-            lines: whether the meta of each op has the caller's line, `file.py:12 function`.
-            streams: answers on which stream an operator runs; None for CUDA's streams where there
-                is a CUDA device.
+            lines: whether the meta of each op names the calling line, as `file.py:12 function`.
+            streams: finds the stream on which an operator runs; None uses CUDA's streams if
+                there is a CUDA device.
         """
         self._named: dict[str, Any] = dict(_tensors(named))
         self._ledger = Ledger(name)
@@ -121,30 +124,30 @@ class EagerRecording:
         self._listening: Listening | None = None
         self._watched: dict[object, weakref.ref[Any]] = {}
         self._thread = get_ident()
-        """The thread that called the operator before."""
+        """The thread that called the most recent operator."""
         self._returned: deque[int] = deque()
-        """Keys of storages that other threads freed, which the ledger does not know of yet."""
+        """Keys of storages that other threads freed and that are not yet reported to the ledger."""
         self._gradients: set[int] = set()
-        """Numbers of the blocks that a backward pass allocated."""
+        """Indices of the blocks that a backward pass allocated."""
         self._pending = PendingCollectives(self._ledger, self._current)
         self._groups: dict[str, tuple[tuple[int, ...], ...]] = {}
         """Name of a group -> the ranks that met in its collectives."""
         self._uneven = False
-        """Whether there was a collective in which ranks bring different sizes."""
+        """Whether a collective may have had operands of different sizes on different ranks."""
         self._marked: dict[int, tuple[int, int]] = {}
-        """Number of an unwritten host block -> address and size in bytes of its mark."""
+        """Index of an unwritten host block -> address and size in bytes of its mark."""
         self._document: Document | None = None
         self._words: dict[Any, str] = {}
-        """torch's dtype -> the document's, "" where it has none: its elements become bytes."""
+        """torch's dtype -> the document's dtype; "" if there is none and bytes are recorded."""
         self.unseen = 0
         """How many operands and results had no storage."""
 
     def __enter__(self) -> Self:
-        """Start recording. Raises AllocsimError without torch, and on a second start."""
+        """Start recording. Raises AllocsimError without torch, and at a second start."""
         if self._mode is not None or self._document is not None:
-            raise AllocsimError("a recording records once; make another")
+            raise AllocsimError("a recording can be started only once; make a new recording")
         self._mode = _mode(self)
-        import torch  # noqa: PLC0415 - optional; the line before says so where it is missing
+        import torch  # noqa: PLC0415 - optional; the line before raises if torch is missing
 
         if self._streams is None and torch.cuda.is_available():
             self._streams = CudaStreams()
@@ -157,7 +160,7 @@ class EagerRecording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop recording. After an exception the document ends with the last operator before it."""
+        """Stop recording. After an exception, the document has the operators before it."""
         mode, self._mode = self._mode, None
         mode.__exit__(kind, error, trace)
         if self._listening is not None:
@@ -171,14 +174,15 @@ class EagerRecording:
 
     @property
     def document(self) -> Document:
-        """Program, belief and plan of the run. Raises AllocsimError while it is being recorded."""
+        """Program, belief and plan of the run. Raises AllocsimError before the recording ends."""
         if self._document is None:
             raise AllocsimError("the recording has not ended")
         return self._document
 
     def lines(self, most: int = 12) -> list[str]:
-        """Return lines of text: the peak, the lower bound, at most `most` buffers alive at the peak
-        and why, and the peaks of other plans and orders. O(ops^2) at worst for the order.
+        """Return lines of text: the peak, the lower bound, and the peaks of other plans and orders.
+        They list at most `most` buffers that are alive at the peak, with the reason for each. The
+        search for a better order takes O(ops^2) time at worst.
         """
         from allocsim.systems.torch.peak_lines import lines_of  # noqa: PLC0415 - planners are not needed to record
 
@@ -192,20 +196,20 @@ class EagerRecording:
 
         self._thread = get_ident()
         self._take_back()
-        schema = func._schema  # noqa: SLF001 - the one place where schemas are
+        schema = func._schema  # noqa: SLF001 - torch has no public attribute for the schema
         name = schema.name.rpartition("::")[2]
         given = [tensor for _, tensor in _operands(schema, args, kwargs)]
         self._go_to(given)
         if name in NO_ACCESS or torch.Tag.inplace_view in func.tags:
             result = func(*args, **kwargs)
-            for tensor in given:  # where their storages lie now
+            for tensor in given:  # a storage may have a new address after the call
                 if self._key(tensor) in self._ledger.alive:
                     self._block(tensor, name)
             if name == "record_stream":
                 self._lend(given, args[1] if len(args) > 1 else kwargs["s"])
             return result
         for tensor in given:
-            self._block(tensor, name)  # all of them first: a block may grow when another is met
+            self._block(tensor, name)  # all blocks first: a block may grow when another block is met
         reads, written = self._accesses(name, schema, args, kwargs)
         met = meeting_of(schema, args, kwargs)
         result = func(*args, **kwargs)
@@ -216,8 +220,8 @@ class EagerRecording:
         if name == WAIT:
             self._pending.waited_for(self._alive(given))
         if not written and not fresh and name not in LOOKING and name not in COLLECTIVES:
-            return result  # a view: the operator that reads it records the read
-        writes = [  # where their storages lie now: `out=` may have been resized
+            return result  # the result is a view: the operator that reads the view records the read
+        writes = [  # looked up after the call, because it may have resized an `out=` tensor
             (touched, position) for tensor, position in written if (touched := self._touched(tensor, name)) is not None
         ]
         if crossing and name not in COPYING:
@@ -241,7 +245,7 @@ class EagerRecording:
     def _accesses(
         self, name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[tuple[Touched, int]], "list[tuple[torch.Tensor, int]]"]:
-        """Return an operator's reads and the tensors that it writes, each with its position."""
+        """Return an operator's reads and written tensors, each with its operand position."""
         reads: list[tuple[Touched, int]] = []
         written: list[tuple[torch.Tensor, int]] = []
         for position, (argument, tensor) in enumerate(() if name == BARRIER else _operands(schema, args, kwargs)):
@@ -266,7 +270,7 @@ class EagerRecording:
         *,
         pointwise: bool,
     ) -> None:
-        """Add an operator to the ledger; an operator of `LOOKING` becomes a read by the host."""
+        """Add an operator to the ledger; an operator of `LOOKING` is recorded as a host read."""
         line = _line() if self._lines else ""
         meta = {**({"at": line} if line else {}), **self._met(met)} or None
         operands = [self._ledger.read(block, part) for (block, part), _ in reads]
@@ -279,8 +283,8 @@ class EagerRecording:
         self._ledger.call(name, operands, [*(touched for touched, _ in writes), *made], in_place=pairs, meta=meta)
 
     def _met(self, met: GroupMeeting | None) -> dict[str, Any]:
-        """Return the `meta` of a collective's op: the name of its group
-        (`allocsim.programs.rank_meetings`). Keeps the group for the program's `meta`.
+        """Return the `meta` entry of a collective: the name of its group
+        (`allocsim.programs.rank_meetings`). Also store the group for the program's `meta`.
         """
         if met is None:
             return {}
@@ -289,13 +293,13 @@ class EagerRecording:
         return {"collective": met.group}
 
     def _made(self, fresh: "list[torch.Tensor]", name: str) -> list[Touched]:
-        """Return an operator's new results: a block for each new storage, with the result's part
-        of it, or the whole block where several results share it.
+        """Record a block for each new storage among an operator's results; return each block with
+        the part that the result uses. If several results share a block, return the whole block.
         """
         found: dict[int, list[Touched]] = {}
         for tensor in fresh:
             storage = tensor.untyped_storage()
-            key = storage._cdata  # noqa: SLF001 - what StorageWeakRef uses
+            key = storage._cdata  # noqa: SLF001 - the same key as torch's StorageWeakRef
             block = self._ledger.alive.get(key)
             if block is None:
                 self._settle(str(tensor.device), storage, name)
@@ -312,11 +316,12 @@ class EagerRecording:
             for rows in found.values()
         ]
 
-    # --- memory that the host writes by itself
+    # --- memory that the host writes outside of operators
 
     def _mark(self, fresh: "list[torch.Tensor]") -> None:
-        """Mark the first bytes of unwritten host memory. If the mark is gone when the memory is
-        read, the host has written it, by `.numpy()` or from C++ as DDP's reducer does.
+        """Fill the first bytes of unwritten host memory with a mark. If the mark has changed when
+        an operator reads the memory, the host wrote the memory, through `.numpy()` or from C++ code
+        such as DDP's reducer.
         """
         for tensor in fresh:
             block = self._ledger.alive.get(self._key(tensor))
@@ -326,8 +331,8 @@ class EagerRecording:
                 self._marked[block.index] = block.address, nbytes
 
     def _look(self, block: Block) -> None:
-        """Record a write of the host, where an operator reads a block that no operator wrote and
-        whose mark has changed.
+        """Record a write of the host if no operator wrote a block and the mark of the block has
+        changed. Called when an operator reads the block.
         """
         address, nbytes = self._marked.get(block.index, (0, 0))
         if nbytes and (block.written or ctypes.string_at(address, nbytes) != bytes([_MARKED]) * nbytes):
@@ -338,8 +343,8 @@ class EagerRecording:
     # --- streams
 
     def _go_to(self, tensors: "list[torch.Tensor]") -> list[Hashable]:
-        """Set the stream of the calls recorded next, from the devices of an operator's tensors;
-        return all streams of these devices if there are several, else nothing.
+        """Set the stream of the next recorded calls by the devices of an operator's tensors. Return
+        the streams of these devices if there are several, otherwise an empty list.
         """
         if self._streams is None:
             return []
@@ -349,11 +354,11 @@ class EagerRecording:
         return names if len(names) > 1 else []
 
     def _current(self, device: "torch.device | None") -> Hashable:
-        """Return the stream of a device on which an operator would run now."""
+        """Return the current stream of a device, or `HOST` if no streams are recorded."""
         return HOST if self._streams is None or device is None else self._streams.current(device)
 
     def _lend(self, tensors: "list[torch.Tensor]", stream: "torch.Stream") -> None:
-        """Record that the program told the allocator of a use on another stream."""
+        """Record that the program called `record_stream` for tensors: `stream` uses them too."""
         if self._streams is not None:
             for tensor in tensors:
                 block = self._block(tensor, "record_stream")
@@ -363,7 +368,7 @@ class EagerRecording:
     def _read_in_the_call(
         self, reads: list[tuple[Touched, int]], given: "list[torch.Tensor]"
     ) -> list[tuple[Touched, int]]:
-        """Record that the host reads the host's operands of a device op; return the other reads."""
+        """Record a device op's reads of host memory as host reads; return its other reads."""
         assert self._streams is not None
         own = {at for at, tensor in enumerate(given) if self._streams.current(tensor.device) == HOST}
         stream, self._ledger.stream = self._ledger.stream, HOST
@@ -382,10 +387,10 @@ class EagerRecording:
         *,
         goes_on: bool | None,
     ) -> Iterator[None]:
-        """Record an operator with the order that torch itself ensures, beside events.
+        """Add the waits that torch ensures without events around the recording of an operator.
 
-        `carried` are the operator's tensors; a device may still use those of the host after the
-        call. `goes_on` is the answer of `_goes_on`.
+        `carried` has tensors of the operator; a device may use those in host memory after the call
+        returns. `goes_on` is the result of `_goes_on`.
         """
         ledger, order = self._ledger, self._ledger.order
         if self._streams is None or ledger.stream == HOST:
@@ -394,7 +399,7 @@ class EagerRecording:
         away = [order.stream(name) for name in crossing if name != HOST] or [order.stream(ledger.stream)]
         own = [t for t in carried if HOST in crossing and self._streams.current(t.device) == HOST]
         on_behind = bool(own) and bool(goes_on) and all(tensor.is_pinned() for tensor in own)
-        if len(away) > 1:  # a copy between devices: both streams wait for each other, before and after
+        if len(away) > 1:  # a copy between devices: the streams wait for each other before and after it
             order.join(away)
         yield
         if len(away) > 1:
@@ -408,15 +413,18 @@ class EagerRecording:
     # --- tensors and storages
 
     def _alive(self, tensors: "list[torch.Tensor]") -> Iterator[Block]:
-        """Yield the blocks in the ledger that these tensors lie in."""
+        """Yield the block in the ledger of each tensor; skip tensors without a live block."""
         found = (self._ledger.alive.get(self._key(tensor)) for tensor in tensors)
         return (block for block in found if block is not None)
 
     def _key(self, tensor: "torch.Tensor") -> int | None:
-        """Return the key of a tensor's storage, None for a tensor without one."""
+        """Return the key of a tensor's storage, or None for a tensor without a storage."""
         try:
             storage = tensor.untyped_storage()
-            if "meta" in (tensor.device.type, storage.device.type):  # a fake tensor: its storage alone
+            if "meta" in (
+                tensor.device.type,
+                storage.device.type,
+            ):  # only the storage of a fake tensor is on the meta device
                 return None
             storage.data_ptr()
             key: int = storage._cdata  # noqa: SLF001 - as above
@@ -425,7 +433,9 @@ class EagerRecording:
         return key
 
     def _touched(self, tensor: "torch.Tensor", name: str) -> Touched | None:
-        """Return an operand's block and part of it; None, counted in `unseen`, without storage."""
+        """Return an operand's block and the part of the block that the operand covers. If the
+        operand has no storage, count it in `unseen` and return None.
+        """
         block = self._block(tensor, name)
         if block is None:
             self.unseen += 1
@@ -433,7 +443,7 @@ class EagerRecording:
         return block, self._part(tensor, block)
 
     def _block(self, tensor: "torch.Tensor", name: str) -> Block | None:
-        """Return the block of an operand, None for one without a storage."""
+        """Return an operand's block, new if its storage has moved; None without a storage."""
         key = self._key(tensor)
         if key is None:
             return None
@@ -449,7 +459,10 @@ class EagerRecording:
         return block
 
     def _settle(self, device: str, storage: "torch.UntypedStorage", name: str) -> None:
-        """Move each block on whose bytes a storage lies now, if its own storage has moved."""
+        """Move each block that overlaps a storage's bytes and has a storage at another address now.
+
+        The same is done for the new bytes of each moved storage.
+        """
         ranges = [storage]
         stale: dict[Any, Any] = {storage._cdata: storage}  # noqa: SLF001 - as above
         while ranges:
@@ -464,9 +477,11 @@ class EagerRecording:
             self._moved(key, its, device, name)
 
     def _moved(self, key: int, storage: "torch.UntypedStorage", device: str, name: str) -> Block:
-        """Return the new block of a resized storage, with the old block's bytes copied into it.
+        """Return the new block of a resized storage; record a copy of the old block's bytes into
+        it.
 
-        A storage that lies over its old bytes was freed in between, and no byte was copied.
+        If the new bytes of the storage overlap its old bytes, the old bytes were freed before the
+        new allocation. In that case no copy is recorded.
         """
         ledger, nbytes, address = self._ledger, storage.nbytes(), storage.data_ptr()
         old = ledger.alive[key]
@@ -478,7 +493,7 @@ class EagerRecording:
         known = old.latest is not None
         operand = ledger.read(old, both) if known else 0
         block = ledger.give(key, device, address, nbytes, f"{name} {ledger.step}")
-        if known:  # unwritten bytes are no content
+        if known:  # nothing is copied from an unwritten block
             ledger.call("resize", [operand], [(block, both)], in_place=None)
         ledger.end(old)
         return block
@@ -491,18 +506,20 @@ class EagerRecording:
                 return
             if get_ident() == self._thread:
                 ledger.free(key)
-            else:  # a thread of gloo, which held the last reference
+            else:  # a thread of gloo held the last reference
                 self._returned.append(key)
 
         watched[key] = weakref.ref(storage, gone)
 
     def _take_back(self) -> None:
-        """Pass the storages that other threads freed on to the ledger."""
+        """Report the storages that other threads freed to the ledger."""
         while self._returned:
             self._ledger.free(self._returned.popleft())
 
     def _part(self, tensor: "torch.Tensor", block: Block) -> Extent:
-        """Return the elements of a tensor in its block; bytes where elements may overlap."""
+        """Return the elements of a tensor as a part of its block. If elements may overlap, the part
+        is the range of bytes from the first element to the last.
+        """
         size = tensor.element_size()
         dtype = self._words.get(tensor.dtype)
         if dtype is None:
@@ -518,7 +535,7 @@ class EagerRecording:
         return Extent(dtype, shape, strides, offset)
 
     def _names(self) -> dict[int, str]:
-        """Return block number -> name, for the tensors of `named` and their gradients."""
+        """Return block index -> name, for the tensors of `named` and their gradients."""
         names: dict[int, str] = {}
         for name, tensor in self._named.items():
             for label, found in ((name, tensor), (f"{name}.grad", tensor.grad if tensor.is_leaf else None)):
@@ -536,7 +553,7 @@ def record(
     lines: bool = True,
     streams: DeviceStreams | None = None,
 ) -> EagerRecording:
-    """Return a recording (`EagerRecording`). The program computes the same results, slower."""
+    """Return a new recording. The program computes the same results in it, but runs slower."""
     return EagerRecording(named, name=name, lines=lines, streams=streams)
 
 
@@ -545,19 +562,19 @@ def _mode(recording: EagerRecording) -> Any:
     try:
         from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise AllocsimError(f"a recording needs torch, which cannot be imported: {error}") from None
+        raise AllocsimError(f"a recording needs torch, but torch cannot be imported: {error}") from None
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is optional
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-                return NotImplemented  # a wrapper, such as DTensor: the operators on its parts come here
-            return recording._dispatched(func, args, kwargs or {})  # noqa: SLF001 - its own mode
+                return NotImplemented  # a wrapper such as DTensor: the operators on its parts are dispatched here
+            return recording._dispatched(func, args, kwargs or {})  # noqa: SLF001 - this mode belongs to the recording
 
     return Mode()
 
 
 def _tensors(named: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, tensor) of a module or a mapping."""
+    """Yield (name, tensor) for the parameters and buffers of a module or the items of a mapping."""
     if named is None:
         return
     if isinstance(named, Mapping):
@@ -570,7 +587,7 @@ def _tensors(named: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _operands(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each tensor among the arguments with its argument in the schema."""
+    """Yield (schema argument, tensor) for each tensor among the arguments of a call."""
     for place, argument in enumerate(schema.arguments):
         given = args[place] if place < len(args) else kwargs.get(argument.name)
         for tensor in _leaves(given):
@@ -578,7 +595,7 @@ def _operands(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ite
 
 
 def _leaves(given: Any) -> "Iterator[torch.Tensor]":
-    """Yield the tensors in lists and tuples."""
+    """Yield each tensor in `given`: a tensor, or nested lists and tuples of tensors."""
     import torch  # noqa: PLC0415 - optional
 
     if isinstance(given, torch.Tensor):
@@ -595,8 +612,8 @@ def _in_backward() -> bool:
 
 
 def _is_written(argument: Any, name: str) -> bool:
-    """Return whether an operator writes an argument: by its schema, or by `UNMARKED` where the
-    schema does not say it.
+    """Return whether an operator writes an argument. The schema decides if it has alias information
+    for the argument; otherwise `UNMARKED` decides.
     """
     if argument.alias_info is not None:
         return bool(argument.alias_info.is_write)
@@ -604,15 +621,15 @@ def _is_written(argument: Any, name: str) -> bool:
 
 
 def _is_filled(argument: Any, name: str) -> bool:
-    """Return whether an operator overwrites all of an argument and reads none of it."""
+    """Return whether an operator overwrites a written argument completely without reading it."""
     if argument.alias_info is not None:
         return bool(argument.is_out) or name in OVERWRITING
     return argument.name != "tensors" or name in RECEIVED
 
 
 def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
-    """Return whether the call may return before the device has finished with the host's memory;
-    None for an operator of `LOOKING`, for which the host always waits.
+    """Return whether a call may return while the device still accesses the host's memory. Return
+    None for an operator of `LOOKING`: the host always waits for such an operator.
     """
     if name in LOOKING:
         return None
@@ -627,9 +644,9 @@ def _goes_on(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def _own_parts(
     reads: list[tuple[Touched, int]], writes: list[tuple[Touched, int]], met: GroupMeeting
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield the in-place pairs (operand, result) of a collective: one of the two is this rank's
-    part of the other, as NCCL allows for a gather's operand and a scatter's result. Source: NCCL's
-    guide, "In-place Operations".
+    """Yield the in-place pairs (operand, result) of a collective. In such a pair, the operand is
+    this rank's part of the result, or the result is this rank's part of the operand. NCCL allows
+    the first for a gather and the second for a scatter (NCCL's guide, "In-place Operations").
     """
     for result, ((block, written), _) in enumerate(writes):
         for operand, ((other, read), _) in enumerate(reads):
@@ -641,15 +658,15 @@ def _own_parts(
 
 
 def _nbytes(part: Extent) -> int:
-    """Return the size in bytes of a part whose elements are dense."""
+    """Return the size in bytes of a part, assuming that its elements are dense."""
     return dense_nbytes(part.shape, int(WIDTHS[dtype_code("dtype", part.dtype)]))
 
 
 def _pairs(
     name: str, reads: list[tuple[Touched, int]], writes: list[tuple[Touched, int]], *, pointwise: bool
 ) -> list[Pair] | None:
-    """Return the pairs (operand, result) that may lie on each other exactly; None where an operand
-    lies exactly on a result and it is unknown whether it may.
+    """Return the pairs (operand, result) that may have exactly the same bytes. Return None if an
+    operand has the same bytes as a result and it is unknown whether the operator allows this.
     """
     often = READ_OFTEN.get(name.rstrip("_"))
     pairs: list[Pair] = []
@@ -665,7 +682,7 @@ def _pairs(
 
 
 def _left(block: Block, storage: "torch.UntypedStorage") -> bool:
-    """Return whether a storage now lies partly outside its recorded block, or has become empty."""
+    """Return whether a storage has bytes outside its recorded block, or has become empty."""
     address, nbytes = int(storage.data_ptr()), int(storage.nbytes())
     if not nbytes:
         return block.nbytes > 0
@@ -673,7 +690,7 @@ def _left(block: Block, storage: "torch.UntypedStorage") -> bool:
 
 
 def _laps(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether elements may share bytes. The test is conservative: True may be wrong."""
+    """Return whether elements may share bytes; True is possible even if they are disjoint."""
     reach = size
     for stride, length in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride < reach:
@@ -683,15 +700,17 @@ def _laps(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
 
 
 def _line() -> str:
-    """Return `file.py:12 function` of the innermost frame outside torch and this package."""
+    """Return `file.py:12 function` of the innermost frame outside torch and this package, or "" if
+    none of the first `_FRAMES` frames is outside.
+    """
     import torch  # noqa: PLC0415 - optional
 
     library = (_HERE + os.sep, os.path.dirname(torch.__file__) + os.sep, "<")  # noqa: PTH120 - as above
-    frame = sys._getframe(2)  # noqa: SLF001 - a traceback without its cost
+    frame = sys._getframe(2)  # noqa: SLF001 - cheaper than a traceback
     for _ in range(_FRAMES):
         code = frame.f_code
         if not code.co_filename.startswith(library):
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}"  # noqa: PTH119 - text, no path
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}"  # noqa: PTH119 - only text, not used as a path
         if frame.f_back is None:
             return ""
         frame = frame.f_back

@@ -1,34 +1,39 @@
-"""TorchInductor: the wrapper that it generates (`TORCH_LOGS=output_code`, or the file in its
-cache), read as text and never run.
+"""Reads the wrapper that TorchInductor generates (`TORCH_LOGS=output_code`, or the file in its
+cache). The wrapper is read as text and never run.
 
-Time: the statements of `call` in order, after one `host.write` of the inputs and before one
-`host.read` of the tensors that it returns.
+Time is the order of the statements of `call`. One `host.write` per input comes first, and one
+`host.read` of the returned tensors comes last.
 
-Memory. `empty_strided_*` is an allocation of its own. `alloc_from_pool` places a tensor at an
-offset in such an allocation (`memory_planning`), which then is a pool and no tensor. `new = old;
-del old  # reuse`, with or without `reinterpret_tensor`, is a new buffer in the slot of the old:
-this reuse is the plan. `reinterpret_tensor` without a `del` is a view, or of unwritten memory a
-part. A kernel that both writes parts of a tensor and reads it whole (a concatenation) reads it
-after the writes: of its parts, only those of other kernels are operands.
+Memory. Each `empty_strided_*` is a separate allocation. `alloc_from_pool` places a tensor at an
+offset in such an allocation (`memory_planning`); the allocation then is a pool and not a tensor.
+`new = old; del old  # reuse`, with or without `reinterpret_tensor`, makes a new buffer in the slot
+of the old buffer. These reuses are the plan. A `reinterpret_tensor` without a `del` is a view, or a
+part of a tensor that is not written yet. If a kernel writes parts of a tensor and also reads the
+whole tensor (a concatenation), it reads the tensor after its writes. The operands of this op are
+only the parts that other kernels wrote.
 
-Kernels. The parameter names of a generated kernel give the accesses: `in_ptr` is read, `out_ptr`
-written, `in_out_ptr` both, as a declared pair. The pair is `exact`; it is `bytes` if reuses gave
-the tensor another shape with as many elements of its dtype, since the kernel stores each element
-where it loaded it; otherwise there is no pair. A name that is passed both as `in_ptr` and `out_ptr`
-is an input that the program changes: the old content is taken as read before the write, since the
-scheduler ensures it. An extern kernel writes `out` and reads the rest, none of it in place; an
-operator of aten whose name ends in `_` writes its first operand. Without `out` either allocates its
-result: `assert_size_stride` gives the size, and its dtype, which is not in the text, is taken from
-the first operand. A second write to a name is a mutation of its buffer. Inputs have an arena of
-their own, as their memory is reused too; `get_args` gives their sizes. Of inputs that share a
-storage, the text has no offsets: each is read as if in memory of its own, and a wrapper that writes
-over one or reuses its memory is refused.
+Kernels. The parameter names of a generated kernel give the accesses: an `in_ptr` is read, an
+`out_ptr` is written, and an `in_out_ptr` is both, as a declared in-place pair. The pair is `exact`
+if the layout is unchanged. The pair is `bytes` if reuses gave the tensor another layout with the
+same number of elements of the same dtype, because the kernel stores each element at the address
+from which it loaded the element. Otherwise no pair is declared. If a name is passed both as
+`in_ptr` and as `out_ptr`, it is an input that the program changes. The old content is recorded as
+read before the write, because TorchInductor's scheduler ensures this order. An extern kernel writes
+`out` and reads all other tensors, and declares no in-place pair. An aten operator with a name that
+ends in `_` writes its first operand. A library kernel without `out` allocates its result:
+`assert_size_stride` gives the size, and the dtype, which is not in the text, is taken from the
+first operand. A second write to a name is a mutation of its buffer. Inputs have a separate arena,
+because the wrapper reuses their memory too; `get_args` gives their sizes. The text has no offsets
+of inputs that share a storage. Each such input is placed as if in separate memory, and a wrapper
+that writes to such an input or reuses its memory is refused.
 
 The text has no addresses, and does not say which allocation gets the memory that a `del` returns to
-the caching allocator. So each allocation has a slot of its own, and the peak is the sum of all.
+the caching allocator. Each allocation therefore has a separate slot, and the peak is the sum of all
+allocations.
 
-What this module does not see: sizes known only at run time, operators whose result may lie in their
-operand, unknown operators, and any other statement. It refuses all of these.
+What this module does not see: sizes known only at run time, operators that may return memory of an
+operand, unknown operators, and statements of any other form. It refuses a wrapper that has any of
+these.
 """
 
 import ast
@@ -51,18 +56,18 @@ from allocsim.systems.torch.operators import NO_ACCESS, NOT_NEW
 MAX_STATEMENTS: Final = 1 << 20
 
 ALIGNMENT: Final = 64
-"""Bytes between the starts of allocations; a choice, as the text names no alignment."""
+"""Alignment of each allocation's offset in bytes; chosen here, because the text names none."""
 
 SKIPPED: Final = frozenset(
     ("assert_size_stride", "assert_size_stride_grouped", "assert_alignment", "clear", "get_raw_stream", "set_device")
 )
-"""Calls that touch no tensor."""
+"""Calls that access no tensor."""
 
 _GIVEN: Final = frozenset(("rand_strided", "as_strided"))
-"""Calls that make an input in `get_args`: by itself, or over a storage that others share."""
+"""Calls that make an input in `get_args`: as a separate tensor, or in a shared storage."""
 
 _LIBRARY: Final = re.compile(r"(?:(?:torch\.ops\.)?aten|extern_kernels)\.(\w+?)(_?)(?:\.\w+)?$")
-"""An operator of a library, and whether it changes its first operand."""
+"""The name of a library operator; its second group is `_` if it writes its first operand."""
 
 _KERNEL: Final = re.compile(r"(?:void\s+kernel|def\s+triton_\w+)\(([^)]*)\)")
 
@@ -74,9 +79,9 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "wrapper") -> Document:
-    """Return program and plan of a wrapper.
+    """Return the program and plan of a wrapper.
 
-    Raise DocumentError with line and rule. O(size of the text).
+    Raise DocumentError, which names the line and the violated rule. O(size of the text).
     """
     tree = parsed(data, source)
     call = next((row for row in ast.walk(tree) if isinstance(row, ast.FunctionDef) and row.name == "call"), None)
@@ -91,7 +96,7 @@ def loads(data: bytes, source: str = "wrapper") -> Document:
 
 
 def _parameter(text: str) -> str:
-    """Return the name in a parameter such as `at::Half* in_ptr0` or `XBLOCK : tl.constexpr`."""
+    """Return the name of a parameter such as `at::Half* in_ptr0` or `XBLOCK : tl.constexpr`."""
     return re.split(r"[\s*]+", re.sub(r"\s*(?<!:):(?!:).*", "", text.strip()))[-1]
 
 
@@ -110,57 +115,57 @@ Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 def _as_it_lies(layout: Layout) -> Layout:
-    """Return a layout with its dimensions in order of falling strides; the bytes are the same."""
+    """Return a layout with its dimensions sorted by descending stride; the bytes are the same."""
     dtype, shape, strides = layout
     order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
     return dtype, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
 
 
 Written = list[tuple[str, int | None, str]]
-"""(name, position of the operand that it may lie over, strength of the pair), for each write."""
+"""(name, position of the operand of its in-place pair, strength of the pair), for each write."""
 
 
 class _Wrapper:
-    """The state of writing a wrapper's statements down as ops."""
+    """Translates the statements of a wrapper into ops, buffers and slots."""
 
     def __init__(self, tree: ast.AST, source: str) -> None:
         self.source = source
         arenas = (Arena(name="allocated, never given back", alignment=1), Arena(name="inputs", alignment=1))
         self.growing = Placing("call", arenas)
         self.kernels: dict[str, list[str]] = {}
-        """Kernel -> the names of its parameters."""
+        """Kernel -> the names of the kernel's parameters."""
         self.given: dict[str, ast.Call] = {}
-        """Input -> the call by which `get_args` makes it."""
+        """Input -> the call in `get_args` that makes the input."""
         self.asserted: dict[str, list[ast.expr]] = {}
-        """Name -> the shape and strides that `assert_size_stride` asserts."""
+        """Name -> the shape and strides that `assert_size_stride` asserts for it."""
         self.parts: dict[str, dict[str, str]] = {}
-        """Name of a tuple of results -> result -> the name it is assigned to, "" if to two."""
+        """Name of a tuple of results -> result -> its assigned name, "" if it has two names."""
         self.several: set[str] = set()
-        """Names of the results of kernels that allocate them, as far as written down."""
+        """Names of results that a library kernel allocated in an earlier statement."""
         for row in ast.walk(tree):
             if isinstance(row, ast.Call) and _called(row) == "assert_size_stride" and len(row.args) >= 3:
                 self.asserted[ast.unparse(row.args[0])] = row.args[1:3]
             elif isinstance(row, ast.Assign):
                 self.told(ast.unparse(row.targets[0]), row.value)
         self.ends = [0, 0]
-        """The bytes taken in each arena."""
+        """The end of the last slot in each arena, in bytes."""
         self.slot: dict[str, Slot] = {}
         self.layout: dict[str, Layout] = {}
         self.now: dict[str, int] = {}
-        """Name -> its latest value; a name without one is unwritten memory."""
+        """Name -> its latest value; the memory of a name without a value is unwritten."""
         self.before: dict[str, int] = {}
-        """Unwritten name that reuses another's slot -> the value that lies there."""
+        """Unwritten name that reuses the slot of another name -> the value in that slot."""
         self.lies: dict[str, Layout] = {}
-        """Name in `before` -> the layout in which that value was written."""
+        """Name in `before` -> the layout in which the value in its slot was written."""
         self.room: dict[str, tuple[int, int]] = {}
-        """Name -> its buffer and the offset in it in bytes, once there is a buffer."""
+        """Name -> its buffer and its offset in the buffer in bytes, once the buffer exists."""
         self.filled: set[int] = set()
-        """Buffers of which at least a part was written."""
+        """Buffers in which at least a part was written."""
         self.shared: set[str] = set()
-        """Inputs that share a storage with others, and views of them."""
+        """Inputs that share a storage with other inputs, and views of such inputs."""
 
     def told(self, name: str, value: ast.expr) -> None:
-        """Note an assignment: the source of a kernel, an input, or one of several results."""
+        """Store what an assignment says: a kernel's source, an input, or the name of a result."""
         if isinstance(value, ast.Subscript | ast.Name):
             parts, part = self.parts.setdefault(_whole(value), {}), ast.unparse(value)
             parts[part] = "" if part in parts else name
@@ -173,7 +178,7 @@ class _Wrapper:
             self.given[name] = value
 
     def plan(self, call: ast.FunctionDef) -> Any:
-        """Write the function `call` down; return its plan."""
+        """Translate the function `call` into ops; return the plan."""
         count = 0
         rows = list(reversed(call.body))
         while rows:
@@ -199,7 +204,7 @@ class _Wrapper:
         return refusal(self.source, row, rule)
 
     def assign(self, row: ast.Assign, rows: list[ast.stmt]) -> None:
-        """Write an assignment down: of inputs, an allocation, a reuse or a view."""
+        """Translate an assignment: inputs, an allocation, a reuse or a view."""
         target, value = row.targets[0], row.value
         if isinstance(value, ast.Name) and value.id == "args":
             for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
@@ -218,7 +223,7 @@ class _Wrapper:
             raise self.refuse(row, f"{ast.unparse(row)[:60]!r} is not a supported statement")
 
     def assign_call(self, row: ast.Assign, name: str, value: ast.Call, deleted: AbstractSet[str]) -> None:
-        """Write the assignment of a call down: an allocation, a pool's tensor, a view, a kernel."""
+        """Translate an assigned call: an allocation, a tensor in a pool, a view or a kernel."""
         called = _called(value)
         if called.startswith("empty_strided"):
             self.layout[name] = self.described(row, value)
@@ -235,7 +240,7 @@ class _Wrapper:
             self.by_itself(row, name, value)
 
     def by_itself(self, row: ast.AST, name: str, call: ast.Call) -> None:
-        """Write a kernel of a library down that allocates its results."""
+        """Add the op of a library kernel that allocates its results."""
         library = _LIBRARY.match(ast.unparse(call.func))
         given_out = any(word.arg == "out" for word in call.keywords)
         if library is None or library[2] or library[1] in NOT_NEW or "__" in library[1] or given_out:
@@ -243,7 +248,7 @@ class _Wrapper:
         read, parts = list(self.tensors(row, call)), self.parts.get(name, {}).values()
         names = [one for one in ([name] if name in self.asserted else parts) if one in self.asserted]
         if not names or not read:
-            raise self.refuse(row, f"nothing says how large the result of {library[1]} is")
+            raise self.refuse(row, f"the size of the result of {library[1]} is not stated")
         for one in names:
             shape, strides = (self.numbers(row, part) for part in self.asserted[one])
             self.layout[one] = self.layout[read[0]][0], shape, strides
@@ -252,7 +257,7 @@ class _Wrapper:
         self.write_down(row, library[1], self.held(read), [(one, None, "") for one in names])
 
     def tensors(self, row: ast.AST, call: ast.Call) -> Iterator[str]:
-        """Yield the tensors among a library kernel's arguments, also those in lists, less `out`."""
+        """Yield the tensors in a library kernel's arguments and in lists there, except `out`."""
         parts = [*call.args, *(word.value for word in call.keywords if word.arg != "out")]
         while parts:
             part = parts.pop(0)
@@ -266,7 +271,7 @@ class _Wrapper:
                 raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is not a known tensor")
 
     def from_pool(self, row: ast.AST, name: str, call: ast.Call) -> None:
-        """Place a tensor in a pool; the call has pool, offset in bytes, dtype, shape, strides."""
+        """Place a tensor in a pool. Arguments: pool, offset in bytes, dtype, shape, strides."""
         known = len(call.args) == 5 and isinstance(call.args[0], ast.Name) and call.args[0].id in self.slot
         offset = self.numbers(row, call.args[1]) if known else ()
         if len(offset) != 1:
@@ -279,7 +284,7 @@ class _Wrapper:
 
     def input(self, row: ast.AST, target: ast.AST) -> None:
         if not isinstance(target, ast.Name) or target.id not in self.given:
-            raise self.refuse(row, f"nothing says how large input {ast.unparse(target)[:60]} is")
+            raise self.refuse(row, f"the size of input {ast.unparse(target)[:60]} is not stated")
         self.layout[target.id] = self.given_layout(row, self.given[target.id])
         if _called(self.given[target.id]) == "as_strided":
             self.shared.add(target.id)
@@ -288,7 +293,7 @@ class _Wrapper:
         self.growing.builder.op(HOST_WRITE, (), (self.now[target.id],), name=target.id)
 
     def given_layout(self, row: ast.AST, call: ast.Call) -> Layout:
-        """Return the layout of an input; over a shared storage it has the storage's dtype."""
+        """Return the layout of an input; an input in a shared storage has the storage's dtype."""
         if _called(call) == "rand_strided":
             return self.described(row, call)
         storage = self.given.get(call.args[0].id) if call.args and isinstance(call.args[0], ast.Name) else None
@@ -300,18 +305,18 @@ class _Wrapper:
         return self.described(row, storage)[0], shape, strides
 
     def place(self, name: str, arena: int) -> Slot:
-        """Return a slot behind all earlier ones of an arena, and take its bytes."""
+        """Return a new slot after all earlier slots of an arena."""
         offset = self.ends[arena]
         self.ends[arena] += -(-self.nbytes(name) // ALIGNMENT) * ALIGNMENT
         return arena, offset
 
     def refuse_shared(self, row: ast.AST, name: str, *, taken: bool) -> None:
-        """Raise DocumentError if an input at an unknown offset of a shared storage is taken."""
+        """Raise DocumentError if an input in a shared storage is written or reused."""
         if taken and name in self.shared:
-            raise self.refuse(row, f"writes over {name}, and nothing says where in its storage that input lies")
+            raise self.refuse(row, f"writes over {name}, but the offset of that input in its storage is not stated")
 
     def take(self, name: str, old: str, layout: Any, *, reuse: bool, offset: int = 0) -> None:
-        """Give a name the memory of `old`: for a new buffer (`reuse`), or as a view."""
+        """Give a name the memory of `old`: as the slot of a new buffer (`reuse`), or as a view."""
         self.slot[name], self.layout[name] = self.slot[old], layout
         if old in self.shared:
             self.shared.add(name)
@@ -321,7 +326,7 @@ class _Wrapper:
                 self.before[name] = value
                 self.lies[name] = self.layout[old] if old in self.now else self.lies[old]
             return
-        if old not in self.room:  # parts are written before the whole, as a concatenation is
+        if old not in self.room:  # the parts of a concatenation are written before the whole tensor
             self.room[old] = self.buffer(old), 0
         buffer, base = self.room[old]
         self.room[name] = buffer, base + offset * self.width(name)
@@ -330,17 +335,17 @@ class _Wrapper:
             self.growing.builder.op(VIEW, (self.now[old],), (self.now[name],), name=name)
 
     def width(self, name: str) -> int:
-        """Return the bytes of an element."""
+        """Return the size of an element in bytes."""
         return int(WIDTHS[dtype_code(name, self.layout[name][0])]) // 8 or 1
 
     def inside(self, name: str) -> int:
-        """Return a new value of a name, in its buffer."""
+        """Add a new value of a name in its buffer; return the value."""
         (dtype, shape, strides), width = _as_it_lies(self.layout[name]), self.width(name)
         buffer, offset = self.room[name]
         return self.growing.value(name, buffer, dtype, shape, strides=[s * width for s in strides], offset=offset)
 
     def call(self, row: ast.AST, call: ast.Call) -> None:
-        """Write a kernel down, with the tensors that it reads and writes."""
+        """Add the op of a kernel, with the tensors that the kernel reads and writes."""
         name = _called(call)
         if name in SKIPPED:
             return
@@ -352,7 +357,7 @@ class _Wrapper:
         self.write_down(row, name, read, written)
 
     def by_parameters(self, row: ast.AST, call: ast.Call, name: str) -> tuple[list[int], Written]:
-        """Return a generated kernel's reads and writes, by the names of its parameters."""
+        """Return the reads and writes of a generated kernel; its parameter names decide which."""
         read, written, at = list[int](), Written(), dict[str, int]()
         words = [
             (self.argument(row, part), word)
@@ -362,7 +367,7 @@ class _Wrapper:
         made_here = {tensor for tensor, word in words if "out_ptr" in word}
         if not made_here or not all("in_ptr" in word or "out_ptr" in word for _, word in words):
             raise self.refuse(
-                row, f"nothing says what {name[:60]} {'does with an argument' if made_here else 'writes'}"
+                row, f"the text does not say what {name[:60]} {'does with an argument' if made_here else 'writes'}"
             )
         for tensor, word in words:
             if word.startswith("in") and "out_ptr" not in word and self.is_made_by(tensor, made_here):
@@ -378,7 +383,7 @@ class _Wrapper:
         return read, written
 
     def by_out(self, row: ast.AST, call: ast.Call) -> tuple[list[int], Written]:
-        """Return a library kernel's reads and writes: `out` is written, the rest read."""
+        """Return a library kernel's reads and writes: `out`, or the first operand, is written."""
         out = next((word.value for word in call.keywords if word.arg == "out"), None)
         given, library = list(self.tensors(row, call)), _LIBRARY.match(ast.unparse(call.func))
         if out is not None:
@@ -388,15 +393,15 @@ class _Wrapper:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is not a call of a known kernel")
         read, at = self.held(given), None if self.old(given[0]) is None else 0
         for other in [other for other in self.now if self.room[other][0] == self.room.get(given[0], (-1, 0))[0]]:
-            del self.now[other]  # the values of names that share its memory are overwritten
+            del self.now[other]  # the write overwrites the values of all names in the same buffer
         return read, [(given[0], at, "exact")]
 
     def held(self, names: list[str]) -> list[int]:
-        """Return the values of names, without those of unwritten memory."""
+        """Return the values of names; skip names of unwritten memory."""
         return [value for name in names if (value := self.old(name)) is not None]
 
     def write_down(self, row: ast.AST, name: str, read: list[int], written: Written) -> None:
-        """Add the op of a kernel; its results are the new values of the names that it writes."""
+        """Add the op of a kernel; its results are new values of the names that it writes."""
         pairs = [(at, place, how) for place, (_, at, how) in enumerate(written) if at is not None and how]
         for tensor, *_ in written:
             self.refuse_shared(row, tensor, taken=True)
@@ -408,32 +413,32 @@ class _Wrapper:
             self.lies.pop(tensor, None)
 
     def strength(self, name: str) -> str:
-        """Return the strength of the pair (old value, new value) of a name, "" for no pair."""
+        """Return the strength of a name's in-place pair (old value, new value); "" for no pair."""
         new, old = self.layout[name], self.lies.get(name, self.layout[name])
         if new == old:
             return "exact"
         return "bytes" if new[0] == old[0] and prod(new[1]) == prod(old[1]) else ""
 
     def old(self, name: str) -> int | None:
-        """Return the value that lies in a name's memory, None where it is unwritten."""
+        """Return the value in a name's memory, or None if the memory is unwritten."""
         if name not in self.now and self.room.get(name, (-1, 0))[0] in self.filled:
             self.now[name] = self.inside(name)
         return self.now.get(name, self.before.get(name))
 
     def is_made_by(self, name: str, made_here: AbstractSet[str]) -> bool:
-        """Return whether a kernel reads by this name a tensor that was never written whole, and of
-        which the kernel itself writes parts: it reads them after its writes.
+        """Return whether no op has written a name as a whole and the kernel itself writes parts of
+        the name's buffer. The kernel then reads these parts after its writes.
         """
         home = self.room.get(name, (-1, 0))[0]
         return name not in self.now and any(self.room.get(other, (-2, 0))[0] == home for other in made_here)
 
     def other_parts(self, name: str, made_here: AbstractSet[str]) -> list[int]:
-        """Return the values of a tensor's parts that earlier kernels wrote."""
+        """Return the values of a tensor's parts that other kernels wrote."""
         home = self.room[name][0]
         return [value for part, value in self.now.items() if self.room[part][0] == home and part not in made_here]
 
     def written(self, name: str) -> int:
-        """Return a new value for a write to a name; the first write adds the name's buffer."""
+        """Return a new value for a write to a name. The first write to a name adds its buffer."""
         if name not in self.room:
             return self.fresh(name)
         self.filled.add(self.room[name][0])
@@ -455,7 +460,7 @@ class _Wrapper:
         return (sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1) * (width // 8)
 
     def argument(self, row: ast.AST, part: ast.AST) -> str:
-        """Return the name of a tensor in an argument; a view there gets a name of its own."""
+        """Return the name of the tensor in an argument. A view in an argument gets a new name."""
         if isinstance(part, ast.Name) and part.id in self.slot:
             return part.id
         if isinstance(part, ast.Call) and _called(part) == "reinterpret_tensor":
@@ -466,7 +471,7 @@ class _Wrapper:
         raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is not a known tensor")
 
     def reinterpreted(self, row: ast.AST, call: ast.Call) -> tuple[str, Layout, int]:
-        """Return a `reinterpret_tensor`'s operand, layout, and offset in elements."""
+        """Return the operand, the layout and the offset in elements of a `reinterpret_tensor`."""
         if len(call.args) != 4:
             raise self.refuse(row, f"{ast.unparse(call)[:60]!r} is not a known tensor")
         old = self.argument(row, call.args[0])
@@ -476,7 +481,7 @@ class _Wrapper:
         return old, (self.layout[old][0], shape, strides), offset[0]
 
     def described(self, row: ast.AST, call: ast.Call) -> Layout:
-        """Return dtype, shape and strides (elements) of an allocation."""
+        """Return the dtype, shape and strides (in elements) of an allocation."""
         words = [*call.args[2:], *(word.value for word in call.keywords if word.arg == "dtype")]
         dtypes = [word.attr for word in words if isinstance(word, ast.Attribute) and ast.unparse(word.value) == "torch"]
         if not dtypes or len(call.args) < 2:
@@ -487,14 +492,14 @@ class _Wrapper:
         return dtypes[0], shape, strides
 
     def numbers(self, row: ast.AST, part: ast.AST) -> tuple[int, ...]:
-        """Return the whole numbers of a literal tuple or number."""
+        """Return the integers in a literal tuple, or a literal integer as a tuple of one."""
         try:
             found = ast.literal_eval(part)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is a size known only at run time") from None
         numbers = found if isinstance(found, tuple) else (found,)
         if any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
-            raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is no list of sizes")
+            raise self.refuse(row, f"{ast.unparse(part)[:60]!r} is not a list of sizes from 0 to 2^40 - 1")
         return numbers
 
     def result(self, row: ast.Return) -> None:
@@ -504,7 +509,7 @@ class _Wrapper:
 
 
 def _deleted_behind(row: ast.stmt, rows: list[ast.stmt]) -> set[str]:
-    """Return the names that a `del` on a statement's line deletes; `rows` are in reverse order."""
+    """Return the names deleted by a `del` on a statement's line; `rows` are in reverse order."""
     following = rows[-1] if rows else None
     gone = following.targets if isinstance(following, ast.Delete) and following.lineno == row.lineno else []
     return {part.id for part in gone if isinstance(part, ast.Name)}

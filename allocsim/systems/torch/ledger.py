@@ -1,37 +1,41 @@
-"""The memory of a tensor library's run, recorded call by call: blocks, and which call reads and
-writes which part of them. This module needs no torch.
+"""Records the memory of a run of a tensor library call by call: the blocks, and the parts of blocks
+that each call reads and writes. This module does not import torch.
 
     ledger = Ledger("step")
-    x = ledger.meet(1, "cpu", address, nbytes)          # x was there before, or the host filled it
+    x = ledger.meet(1, "cpu", address, nbytes)          # x existed before the run, or the host filled it
     read = ledger.read(x, part)
-    y = ledger.give(2, "cpu", address, nbytes, "relu")  # the allocator gave it out
+    y = ledger.give(2, "cpu", address, nbytes, "relu")  # the allocator allocated y
     ledger.call("relu", [read], writes=[(y, part)])
     ledger.free(2)
     document = ledger.document()
 
-Time: calls in order, one step each. A block lives from the step in which it was allocated up to the
-step before which it was freed, half-open. A block that is first seen as an operand (`meet`) was
-there from the start; if it lies on bytes that the run used before, the host filled it just then.
+Time: each call is one step, in order. The lifetime of a block is half-open: from the step at which
+it was allocated to the step before which it was freed. A block that is first seen as an operand
+(`meet`) is recorded as alive from the start of the run. If its bytes were used before in the run,
+it is recorded as filled by the host just before the call.
 
-Document. A block is a buffer and each write makes a value in it; a write to a part of a block, or
-over an operand, is a mutation. A read of other bytes than the last write's reads a view of them.
-Blocks that were there before the run and outlive it are `state` (`parameter` if no call writes
-them) in memory of their own. All others lie in the arena of their device, at the address that they
-had. At the end the host reads the blocks that are alive and were written in the run. The belief has
-the lifetimes of the blocks; the events are the allocations and frees.
+Document. A block is a buffer, and each write makes a value in it. A write to a part of a block, or
+over an operand, is a mutation. If a call reads other bytes than the last call wrote, it reads a
+view of the latest value. Blocks that existed before the run and outlive it are `state` (`parameter`
+if no call writes them), and each has separate memory. All other blocks are in the arena of their
+device, at their recorded address. At the end the host reads the blocks that are alive and were
+written in the run. The belief has the lifetimes of the blocks; the events are the allocations and
+frees.
 
-Streams. The next calls run on `ledger.stream`, `HOST` at first; `ledger.order` keeps marks and
-waits. The host's own work is done when the next call begins, and a call on a stream comes after all
-earlier work of the host. Freed memory may be reused at once on the stream where it was allocated;
-`lend` says that another stream uses it too. A block that is met on used bytes while a stream runs
-is taken as filled after all earlier calls, as its true order is unknown. With streams besides the
-host's, the belief stands beside the plan: a caching allocator was told no lifetime, and is judged
-by its own rule (docs/format.md, "Streams as runtimes have them").
+Streams. The next calls run on `ledger.stream`, which is `HOST` at first; `ledger.order` keeps marks
+and waits. Work of the host has ended when the next call begins, and a call on a stream comes after
+all earlier work of the host. Freed memory may be reused at once on the stream on which it was
+allocated. `lend` records that another stream uses a block too. If a block is met on used bytes
+while the current stream is not the host's, it is recorded as filled after all earlier calls,
+because the true order is unknown. If there are streams besides the host's, the belief is in the
+document but is not the problem of the plan: a caching allocator gets no lifetimes and is judged by
+a separate rule (docs/format.md, "Streams as runtimes have them").
 
-A block that is met over one live block that was met too is the same block, grown to cover both.
-What this module does not see: accesses that no call reports; that a block met over *several* live
-blocks is memory of one array: these are recorded as overlapping. Complexity: O(calls), O(log
-blocks) for each block, O(blocks alive) for one met on used bytes, O(values) where a block grows.
+If a block is met on the bytes of one live block that was also met, the two are recorded as one
+block that covers both ranges. What this module does not see: accesses that no call reports. If a
+block is met on the bytes of *several* live blocks, it cannot see that they are one array, and
+records overlapping blocks. Complexity: O(calls), O(log blocks) for each block, O(blocks alive) for
+a block met on used bytes, O(values) if a block grows.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -60,17 +64,16 @@ from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 GRANULE: Final = 64
-"""Bytes to which each range of touching blocks is rounded up; gaps between ranges are closed."""
+"""A range of adjacent blocks is rounded up to a multiple of this many bytes. Gaps between ranges
+are closed."""
 
 
 HOST: Final = "host"
-"""The stream of the host's own work, and of devices that have no streams."""
+"""The stream of the host's work, and of devices that have no streams."""
 
 
 class Extent(NamedTuple):
-    """The elements of a block that a call touches: a dtype, a shape, strides and offset in
-    bytes.
-    """
+    """The elements of a block that a call accesses; strides and offset are in bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -81,12 +84,13 @@ class Extent(NamedTuple):
 Touched = tuple["Block", Extent]
 
 Pair = tuple[int, int] | tuple[int, int, str]
-"""Positions of an operand and of a write, with the strength of the pair if it is not `exact`."""
+"""An in-place pair: the positions of an operand and of a write. A third item is the strength of the
+pair; without it the pair is `exact`."""
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Memory that an allocator gave out, from its allocation until it is freed."""
+    """A range of memory from its allocation until it is freed."""
 
     index: int
     device: int
@@ -94,25 +98,26 @@ class Block:
     nbytes: int
     name: str
     start: int
-    """Step; -1 for a block that was there before the run."""
+    """The step of the allocation; -1 if the block existed before the run."""
     stream: int
-    """The stream on which it was allocated."""
+    """The stream on which the block was allocated."""
     stop: int | None = None
-    """Step before which it was freed; None while it is alive."""
+    """The step before which the block was freed; None while the block is alive."""
     keys: int = 1
-    """How many keys hold it: two tensors over memory from outside the allocator are one block."""
+    """The number of keys that refer to the block. Two tensors in the same memory from outside the
+    allocator are one block with two keys."""
     written: bool = False
-    """Whether a call wrote it."""
+    """Whether a call or the host wrote the block in the run."""
     content: int | None = None
-    """The value of all its bytes, for a block that was met with content."""
+    """The value of all bytes of the block, if `meet` made the block; otherwise None."""
     latest: int | None = None
-    """The value written last."""
+    """The last value written in the block."""
     values: dict[Extent, int] = field(default_factory=dict)
-    """Part -> the latest value of its bytes."""
+    """Part -> the latest value of the part's bytes."""
     parts: dict[Extent, None] = field(default_factory=dict)
-    """All parts that were written."""
+    """All parts of the block that calls wrote."""
     lent: set[int] = field(default_factory=set)
-    """Further streams that use it, as the program told the allocator."""
+    """Streams of further uses that the program reported to the allocator."""
 
 
 class _Call(NamedTuple):
@@ -126,12 +131,12 @@ class _Call(NamedTuple):
 
 
 class Ledger:
-    """Records blocks and calls; `document` makes a program, a belief and a plan of them."""
+    """Records blocks and calls; `document` makes a program, a belief and a plan from them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive: dict[object, Block] = {}
-        """Key -> block."""
+        """Key of a block -> the block, for all blocks that are alive."""
         self.order = HostOrder()
         self.order.stream(HOST)
         self.stream: Hashable = HOST
@@ -142,7 +147,7 @@ class Ledger:
         self._calls: list[_Call] = []
         self._events: list[tuple[int, int, int]] = []
         self._used: dict[int, list[tuple[int, int]]] = {}
-        """Device -> byte ranges of the blocks so far, sorted; overlapping ranges are joined."""
+        """Device -> the sorted byte ranges of all blocks so far; overlapping ranges are merged."""
 
     @property
     def step(self) -> int:
@@ -150,7 +155,7 @@ class Ledger:
         return len(self._calls)
 
     def meet(self, key: object, device: str, address: int, nbytes: int, name: str = "") -> Block:
-        """Return the block of an operand whose allocation was not recorded."""
+        """Return the block of an operand if its allocation was not recorded."""
         place, end = self._device(device), address + nbytes
         again = self._overlaps(place, address, end)
         if again:
@@ -175,7 +180,7 @@ class Ledger:
         return block
 
     def give(self, key: object, device: str, address: int, nbytes: int, name: str) -> Block:
-        """Return a block that the allocator has just given out; it is unwritten."""
+        """Return a new, unwritten block for memory that the allocator has just allocated."""
         place = self._device(device)
         self.order.given_out(DeviceBytes(place, address, address + nbytes))
         self._overlaps(place, address, address + nbytes)
@@ -193,13 +198,13 @@ class Ledger:
         self.stream = stream
 
     def free(self, key: object) -> None:
-        """Record that a block was freed. Does nothing for an unknown key."""
+        """Record that a key no longer refers to its block. Does nothing for an unknown key."""
         block = self.alive.pop(key, None)
         if block is not None:
             self.end(block)
 
     def end(self, block: Block) -> None:
-        """Record that one key less holds a block; without any, the block is freed."""
+        """Remove one key of a block. If no key is left, record that the block is freed."""
         block.keys -= 1
         if block.keys == 0:
             block.stop = self.step
@@ -208,7 +213,7 @@ class Ledger:
             self._events.append((self.step, int(Event.FREE), block.index))
 
     def over(self, device: str, low: int, high: int) -> list[tuple[object, Block]]:
-        """Return the blocks that are alive on some of these bytes, with their keys. O(alive)."""
+        """Return (key, block) for each live block that overlaps bytes `[low, high)`. O(alive)."""
         place = self._device(device)
         return [
             (key, block)
@@ -217,7 +222,7 @@ class Ledger:
         ]
 
     def read(self, block: Block, part: Extent) -> int:
-        """Return the value of a part: the one written last, or a view of it."""
+        """Return the value of a part of a block: the latest value, or a view of that value."""
         found = block.values.get(part)
         if found is None:
             found = block.values[part] = self._value(block, part)
@@ -234,10 +239,10 @@ class Ledger:
         in_place: Iterable[Pair] | None = (),
         meta: Meta | None = None,
     ) -> None:
-        """Record a call: it reads all operands (`read`), then writes all parts.
+        """Record a call: the call reads all operands (values from `read`), then writes all parts.
 
-        `in_place` has the positions (operand, write) that may lie on each other exactly, or as
-        their strength says; None if the pairs are unknown.
+        `in_place` has the positions (operand, write) of pairs that may share bytes: exactly, or as
+        the strength of the pair allows. None means that the pairs are unknown.
         """
         results = []
         for block, part in writes:
@@ -248,18 +253,19 @@ class Ledger:
         self._append(kind, operands, results, None if in_place is None else tuple(in_place), meta)
 
     def lend(self, block: Block, stream: Hashable) -> None:
-        """Record that the program told the allocator of another stream's use (`record_stream`)."""
+        """Record that another stream uses a block, as the program reports by `record_stream`."""
         block.lent.add(self.order.stream(stream))
 
     def take(self, kind: str, blocks: Iterable[Block]) -> None:
-        """Record that memory was allocated on this stream and is not written yet."""
+        """Record that unwritten memory was allocated on the current stream."""
         nothing = Extent("u8", (0,), (1,), 0)
         self._append(kind, (), [self._value(block, nothing) for block in blocks], (), None)
 
     def document(self, names: Mapping[int, str] | None = None, meta: Meta | None = None) -> Document:
-        """Return program, belief and plan of the recorded calls.
+        """Return the program, belief and plan of the recorded calls.
 
-        `names` gives blocks other names, by index; `meta` is that of the program. O(size).
+        `names` maps a block's index to a name that replaces its recorded name; `meta` is added to
+        the `meta` of the program. O(size).
         """
         kept = [block for block in self._blocks if block.start < 0 and block.stop is None]
         gone = [block for block in self._blocks if block.start < 0 and block.stop is not None]
@@ -301,11 +307,11 @@ class Ledger:
         return Document.of(plan, problem)
 
     def _write_calls(self, builder: ProgramBuilder, ahead: int) -> None:
-        """Add every call; `ahead` ops stand before the first."""
+        """Add every call; `ahead` is the number of ops before the first call."""
         begun = {0}
         for call in self._calls:
             after = [op + ahead for op in call.after]
-            if call.stream not in begun:  # every stream comes after the uploads
+            if call.stream not in begun:  # every stream starts after the uploads
                 begun.add(call.stream)
                 after = sorted({*range(ahead), *after})
             builder.op(
@@ -314,7 +320,7 @@ class Ledger:
             )  # fmt: skip
 
     def _belief(self, program: Program, ahead: int, own: Bools, last: Container[int]) -> Problem:
-        """Return the blocks' lifetimes as a belief; the host reads those of `last` at the end."""
+        """Return the blocks' lifetimes as a belief. The blocks in `last` are pinned."""
         steps = len(program.ops)
         start = [block.start + ahead if block.start >= 0 else 0 for block in self._blocks]
         stop = [steps if block.stop is None else block.stop + ahead for block in self._blocks]
@@ -343,7 +349,7 @@ class Ledger:
             self.order.synchronize(stream)
 
     def _fronts(self) -> list[int]:
-        """Return the last ops of all streams but the host's."""
+        """Return the last ops of all streams except the host's."""
         found = {op for stream in self.order.streams.values() if stream for op in self.order.front(stream).values()}
         return sorted(found)
 
@@ -359,7 +365,9 @@ class Ledger:
         return block
 
     def _grow(self, block: Block, address: int, end: int) -> None:
-        """Grow a met block so that it covers these bytes too; its parts keep their addresses."""
+        """Grow a block that `meet` made so that it covers bytes `[address, end)` too. The parts of
+        the block keep their addresses.
+        """
         low, high = min(address, block.address), max(end, block.address + block.nbytes)
         if block.content is None or (low, high) == (block.address, block.address + block.nbytes):
             return
@@ -377,7 +385,7 @@ class Ledger:
         block.address, block.nbytes = low, high - low
 
     def _overlaps(self, device: int, low: int, high: int) -> bool:
-        """Add bytes to those that the run used; return whether it had used some of them before."""
+        """Mark bytes `[low, high)` of a device as used; return whether some were used before."""
         if low >= high:
             return False
         used = self._used.setdefault(device, [])
@@ -409,8 +417,8 @@ class Ledger:
         return len(self._values) - 1
 
     def _downloads(self, builder: ProgramBuilder, after: Sequence[int]) -> set[int]:
-        """Add the host's read, after these ops, of the written blocks that are alive at the end;
-        return the numbers of these blocks.
+        """Add one host read, after the ops `after`, of the blocks that were written and are alive
+        at the end. Return the indices of these blocks.
         """
         read = [block for block in self._blocks if block.stop is None and block.written]
         operands = []
@@ -430,7 +438,7 @@ class Ledger:
 
 
 def _role(block: Block) -> Role:
-    """Return a block's role: the caller holds a block that outlives the run on both sides."""
+    """Return a block's role; a block that outlives the run at both ends is state or parameter."""
     if block.start >= 0:
         return Role.TEMPORARY
     if block.stop is not None:

@@ -1,11 +1,12 @@
 """Tables of the memory accesses of PyTorch's operators that their schemas do not state.
 
 A schema marks the arguments that are written (`Tensor(a!)`). It does not say whether the kernel
-also reads such an argument, nor whether an operand may lie on a result. `Tag.pointwise` answers the
-second for elementwise kernels; TensorIterator refuses operands that overlap in any other way than
-exactly (`assert_no_partial_overlap`, aten/src/ATen/MemoryOverlap.cpp).
+also reads such an argument, nor whether an operand may share bytes with a result. For elementwise
+kernels `Tag.pointwise` says that an operand and a result may have exactly the same bytes.
+TensorIterator refuses operands that overlap in any other way (`assert_no_partial_overlap`,
+aten/src/ATen/MemoryOverlap.cpp).
 
-What this module does not see: scratch memory of a kernel.
+What this module does not see: scratch memory of kernels.
 """
 
 from typing import Final
@@ -16,21 +17,23 @@ OVERWRITING: Final = frozenset(
         "log_normal_", "cauchy_", "eye_", "_foreach_zero_", "_foreach_copy_", "lift_",
     )
 )  # fmt: skip
-"""In-place operators that overwrite all of an argument and read none of it."""
+"""In-place operators that overwrite an argument completely without reading it."""
 
 UNWRITTEN: Final = frozenset(
     ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "empty_quantized")
 )
-"""Operators whose result is unwritten memory."""
+"""Operators that return memory without writing it."""
 
 NO_ACCESS: Final = frozenset(("set_", "resize_", "resize_as_", "record_stream", "detach_", "requires_grad_"))
-"""Operators that write no element. If one moves a storage, the new address shows it."""
+"""Operators that write no element. Some of them move a storage; the recording notices this by the
+new address of the storage."""
 
 LOOKING: Final = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
-"""Operators by which the host reads elements."""
+"""Operators that read elements on the host."""
 
 COPYING: Final = frozenset(("copy_", "_to_copy"))
-"""Operators that copy elements between devices; `non_blocking` says whether the host waits."""
+"""Operators that copy elements, also between devices. Their argument `non_blocking` says whether
+the host waits for the copy."""
 
 READ_OFTEN: Final[dict[str, frozenset[int]]] = {
     "mm": frozenset((0, 1)),
@@ -41,9 +44,9 @@ READ_OFTEN: Final[dict[str, frozenset[int]]] = {
     "baddbmm": frozenset((1, 2)),
     "addbmm": frozenset((1, 2)),
 }
-"""Operator -> positions of the operands that it reads again after its first write, so no result
-may lie over them. A product reads each operand many times. PyTorch does not refuse such a result:
-`torch.mm(a, b, out=a)` gives other numbers in 2.13 on the CPU."""
+"""Operator -> positions of the operands that the operator reads again after its first write. No
+result may share bytes with these operands. A matrix product reads each operand many times. PyTorch
+does not refuse such a result: `torch.mm(a, b, out=a)` gives wrong numbers in 2.13 on the CPU."""
 
 COLLECTIVES: Final = frozenset(
     (
@@ -53,22 +56,24 @@ COLLECTIVES: Final = frozenset(
         "send", "recv_", "recv_any_source_",
     )
 )  # fmt: skip
-"""Operators of `c10d` in which ranks meet. Source: torch/csrc/distributed/c10d/Ops.cpp."""
+"""Operators of `c10d` that several ranks call together (torch/csrc/distributed/c10d/Ops.cpp)."""
 
 BARRIER: Final = "barrier"
-"""The collective whose tensor only names a device; its memory is unwritten."""
+"""The collective that uses its tensor only to name a device; the tensor's memory is unwritten."""
 
 UNMARKED: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(COLLECTIVES - {"send", BARRIER}, ("output", "tensors")),
     "all_gather_copy_in": ("all_gather_output",),
 }
-"""Operator -> prefixes of the arguments that it writes although its schema does not mark them.
+"""Operator -> prefixes of the names of arguments that the operator writes although its schema does
+not mark them as written.
 
-The last row is FSDP2's own (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
-"""
+The last row is an operator of FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
 
 RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
-"""Collectives that write `tensors` and do not read it; the others read `tensors`, no output."""
+"""Collectives that write the argument `tensors` without reading it. All other collectives read
+`tensors` before they write it; none of them reads an argument with a name that begins with
+`output`."""
 
 NOT_NEW: Final = frozenset(
     (
@@ -87,13 +92,13 @@ NOT_NEW: Final = frozenset(
         "fused_moving_avg_obs_fake_quant", "native_batch_norm", "rrelu_with_noise",
     )
 )  # fmt: skip
-"""Operators whose result may lie in an operand's memory, and operators that write more than the
-first operand of a name ending in `_`. Three names are those of C++; the schemas of four `unsafe`
-ones do not say it. Source: the schemas of torch 2.14, for `native_batch_norm` its kernel.
-"""
+"""Operators that may return memory of an operand, and operators that write other operands than the
+first operand of a name ending in `_`. Three names are C++ names. The schemas of the four operators
+with `unsafe` in the name do not state the alias. Sources: the schemas of torch 2.14; for
+`native_batch_norm` its kernel."""
 
 UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))
-"""Collectives in which ranks bring different sizes, or not all ranks of a group take part."""
+"""Collectives of a part of a group's ranks, or with different sizes on different ranks."""
 
 __all__ = [
     "BARRIER",

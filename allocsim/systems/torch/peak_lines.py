@@ -1,7 +1,8 @@
-"""Lines of text about a recorded document's memory: its peak and lower bound, the buffers alive at
-the peak and why, and the peaks of other plans and other orders of the same program.
+"""Makes lines of text about the memory of a recorded document: the peak and its lower bound, the
+buffers alive at the peak with the reason for each, and the peaks of other plans and other orders of
+the same program.
 
-What this module does not see: faults of the plan; `allocsim check` judges the document.
+What this module does not see: faults of the plan. `allocsim check` finds these.
 """
 
 from collections.abc import Iterator
@@ -15,13 +16,11 @@ from allocsim.liveness.reordering import reordered
 from allocsim.model import Document, Plan, Program
 
 PLANNERS: Final = ("greedy_by_size", "xla_best_fit", "best_fit")
-"""The planners to compare with; they are fast enough for programs of any size."""
+"""The planners that the recorded plan is compared with; all are fast for large programs."""
 
 
 def lines_of(document: Document, most: int = 12) -> list[str]:
-    """Return the lines for the first plan of a document, with at most `most` buffers alive at the
-    peak.
-    """
+    """Return lines about a document's first plan, with at most `most` buffers alive at the peak."""
     plan = document.plans[0]
     problem = next(iter(document.problems), None)
     held = None if problem is None else holding(problem)
@@ -31,16 +30,16 @@ def lines_of(document: Document, most: int = 12) -> list[str]:
     peak = peak_bytes(plan)
     lines = [
         (
-            f"{len(program.ops)} ops, {len(program.buffers)} blocks, {int(problem.own.sum())} of them there before "
-            "and after"
+            f"{len(program.ops)} ops, {len(program.buffers)} blocks, {int(problem.own.sum())} of them allocated "
+            "before the run and alive after it"
         ),
-        f"needed     {in_bytes(held.needed)}, the most bytes that are read again at one step",
+        f"needed     {in_bytes(held.needed)}, the most bytes that ops still need at one step",
         (
             f"held       {in_bytes(held.nbytes)}{_times(held.nbytes, held.needed)} at op "
             f"{held.step}{_place(program, held.step)}"
         ),
         f"addresses  {in_bytes(peak)}{_times(peak, held.needed)}",
-        f"alive at op {held.step}: {len(held.buffers)} blocks; {in_bytes(held.idle)} of them nobody reads again",
+        f"alive at op {held.step}: {len(held.buffers)} blocks; {in_bytes(held.idle)} of their bytes are not needed there",
     ]
     lines += [
         f"  {in_bytes(row.nbytes):>10}  {program.buffers.names[row.buffer]}: {reason(program, row)}"
@@ -52,11 +51,11 @@ def lines_of(document: Document, most: int = 12) -> list[str]:
     lines += _plans(program, peak)
     better = reordered(program, counted=~problem.own)
     if better is None:
-        lines.append("order      too many ops to look for another")
+        lines.append("order      not searched: the program has too many ops")
     elif better.found < better.given:
-        lines.append(f"order      another needs {in_bytes(better.found)} where this one needs {in_bytes(better.given)}")
+        lines.append(f"order      another order needs {in_bytes(better.found)}, this order {in_bytes(better.given)}")
     else:
-        lines.append("order      a greedy search finds none that needs less")
+        lines.append("order      a greedy search found no order that needs less")
     return lines
 
 
@@ -67,17 +66,19 @@ def peak_bytes(plan: Plan) -> int:
 
 
 def _plans(program: Program, peak: int) -> Iterator[str]:
-    """Yield a line for each planner of `PLANNERS`: its peak for the program."""
+    """Yield one line: the lowest peak that a planner of `PLANNERS` has for the program. If a
+    planner raises PlannerError, yield a line with the error instead.
+    """
     found: list[tuple[int, str]] = []
     for name in PLANNERS:
         try:
             found.append((peak_bytes(find(name).plan(program)), name))
         except PlannerError as error:
-            yield f"plan       not asked: {error}"
+            yield f"plan       not computed: {error}"
             return
     least, name = min(found)
     saved = f", {in_bytes(peak - least)} less than the addresses" if least < peak else ", no less than the addresses"
-    yield f"plan       {name} needs {in_bytes(least)} for the same order{saved}"
+    yield f"plan       {name} needs {in_bytes(least)} for this order{saved}"
 
 
 def _times(one: int, other: int) -> str:

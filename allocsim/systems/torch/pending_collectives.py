@@ -1,36 +1,38 @@
-"""Asynchronous collectives of `torch.distributed`: on which stream each runs, and when the program
-waits for it.
+"""Follows the asynchronous collectives of `torch.distributed`: the stream on which each collective
+runs, and the point at which the program waits for the collective.
 
     pending = PendingCollectives(ledger, current)
-    with pending.behind(met, device) as collective:  # None: it is synchronous
-        ...                                          # the ledger writes it on its stream
+    with pending.behind(met, device) as collective:  # None if synchronous
+        ...                                          # calls are recorded on its stream
     pending.begun(collective, result, blocks, made)
-    pending.waited_for(block)                        # `wait_tensor` of a functional collective
+    pending.waited_for(block)                        # after `wait_tensor`
     pending.end()
 
 | the program calls | the recorded order |
 |---|---|
-| a function of `torch.distributed` with `async_op=True`, `isend`, `irecv` | on a stream of its group, until a method of its `Work` waits |
-| `Work.wait` | the next ops of the caller's stream come after it |
-| `synchronize`, `block_current_stream` | the same on a device; the host itself does not wait |
-| `result` | the host comes after it; on a device nothing |
-| `Work.is_completed`, `is_success` that return True | the host comes after it |
-| `Work.get_future` | the same: the callbacks of a future are not followed |
-| an operator of `_c10d_functional` | on a stream of its group, until `wait_tensor` of its result |
-| any other: without `async_op`, from C++ (DDP's reducer), coalesced, of a `ProcessGroup` itself | done where it is called |
+| a function of `torch.distributed` with `async_op=True`, `isend`, `irecv` | the collective is on a stream of its group until a method of its `Work` waits |
+| `Work.wait` | the next ops of the caller's stream come after the collective |
+| `synchronize`, `block_current_stream` | on a device, the same as `Work.wait`; on the CPU, no order |
+| `result` | on the CPU, the host's next ops come after the collective; on a device, no order |
+| `Work.is_completed`, `is_success` that return True | the host's next ops come after the collective |
+| `Work.get_future` | the same, because the callbacks of a future are not followed |
+| an operator of `_c10d_functional` | the collective is on a stream of its group until `wait_tensor` of its result |
+| any other collective: without `async_op`, from C++ (DDP's reducer), coalesced, or called on a `ProcessGroup` | the collective has ended when its call returns |
 
 A group of gloo has several threads, so two of its collectives are unordered until the program waits
-for one. Those of other libraries run in the order of the calls (NCCL: one stream for each group,
-also for each of two groups of the same ranks). A collective comes after the earlier ops of its
-caller's stream. A stream of gloo is used again once all its collectives come before the next one:
-the program waited for them, or the allocator gave their memory out again.
+for the first of them. Collectives of other libraries run in the order of the calls. NCCL has one
+stream for each group, even if two groups have the same ranks. A collective comes after the earlier
+ops of its caller's stream. A stream of a gloo group is used again once all its collectives come
+before the next collective. This is so if the program waited for them, or if the allocator reused
+their memory.
 
-A `Work` is recognised by identity: this module makes the Python object of the `Work` that an
-operator returned, and keeps it until the next operator, so the caller gets the same object.
+A `Work` is recognised by the identity of its Python object. This module makes the Python object of
+the `Work` that an operator returned, and keeps the object until the next operator, so the caller
+gets the same object.
 
-What this module does not see: the callbacks of a future; the end of a collective whose `Work` was
-dropped, except that its memory is freed only then; which thread of the host waits: all threads are
-taken as one.
+What this module does not see: the callbacks of a future; the thread of the host that waits, because
+all threads are treated as one. If the program drops a `Work` without waiting, this module does not
+see when the collective ends, except that memory of the collective is freed only after its end.
 """
 
 import os
@@ -51,59 +53,56 @@ if TYPE_CHECKING:
     import torch
 
 ORDERING: Final = ("synchronize", "block_current_stream")
-"""Methods of a `Work` that order a device's stream after the collective. On the CPU gloo's return
-at once.
-"""
+"""Methods of a `Work` that order a device's stream after the collective. On the CPU, gloo's methods
+of these names return at once."""
 
 TAKING: Final = ("result",)
-"""Methods that return the collective's result: gloo's raises before the result is there, those of
-other libraries do not wait.
-"""
+"""Methods of a `Work` that return the collective's result. Gloo's method raises an error if the
+collective has not ended. The methods of other libraries do not wait."""
 
 KNOWING: Final = ("is_completed", "is_success", "get_future")
-"""Methods that tell the host that the collective is done, unless they return False."""
+"""Methods of a `Work` that show the host that the collective ended, unless they return False."""
 
 ALWAYS_BEHIND: Final = ("isend", "irecv")
 """Asynchronous functions that have no parameter `async_op`."""
 
 TOGETHER: Final = ("batch_isend_irecv", "_coalescing_manager")
-"""Functions that return another `Work` than their operators do."""
+"""Functions that return a different `Work` than the operators that they call."""
 
 UNORDERED: Final = ("gloo",)
-"""Libraries that run collectives of one group concurrently. Source: torch/csrc/distributed/c10d/
-ProcessGroupGloo.hpp (`Options::threads`).
-"""
+"""Libraries that run the collectives of one group concurrently. Source: `Options::threads` in
+torch/csrc/distributed/c10d/ProcessGroupGloo.hpp."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCollective:
-    """A collective that the program has not waited for yet."""
+    """An asynchronous collective, with its mark in the recorded order."""
 
     mark: Hashable
     stream: Hashable
     device: "torch.device | None"
-    """The device of its tensors; None for a collective without tensors."""
+    """The device of the collective's tensors; None for a collective without tensors."""
 
 
 class PendingCollectives:
-    """The collectives of a recording that may still run."""
+    """The asynchronous collectives of a recording, and the waits of the program for them."""
 
     def __init__(self, ledger: Ledger, current: "Callable[[torch.device | None], Hashable]") -> None:
-        """Take the ledger to write to; `current` returns the current stream of a device."""
+        """Calls are recorded in `ledger`; `current` returns the current stream of a device."""
         self._ledger = ledger
         self._current = current
         self._works: weakref.WeakKeyDictionary[Any, PendingCollective] = weakref.WeakKeyDictionary()
         self._results: dict[int, PendingCollective] = {}
-        """Number of a block that a functional collective returned -> the collective."""
+        """Index of a block that a functional collective returned -> the collective."""
         self._groups: dict[Hashable, str] = {}
-        """Stream -> the process group that it belongs to."""
+        """Name of a stream -> torch's name of the process group that the stream belongs to."""
         self._count = 0
         self._kept: Any = None
-        """The `Work` of the last operator."""
+        """The `Work` that the last operator returned."""
         self._replaced: list[tuple[type, str, Any]] = []
 
     def end(self) -> None:
-        """Restore the methods of `Work`."""
+        """Restore the replaced methods of `Work` classes."""
         self._kept = None
         while self._replaced:
             kind, name, method = self._replaced.pop()
@@ -111,8 +110,8 @@ class PendingCollectives:
 
     @contextmanager
     def behind(self, met: GroupMeeting | None, device: "torch.device | None") -> Iterator[PendingCollective | None]:
-        """Yield an asynchronous collective, while the ledger writes on its stream; None for any
-        other operator. `device` is that of its tensors.
+        """Yield an asynchronous collective; inside the `with` block, the ledger records calls on
+        its stream. Yield None for any other operator. `device` is the device of the tensors.
         """
         self._kept = None
         if met is None or not (met.functional or _is_behind()):
@@ -134,8 +133,9 @@ class PendingCollectives:
     def begun(
         self, collective: PendingCollective, result: Any, touched: Iterable[Block], returned: Iterable[Block]
     ) -> None:
-        """Note that a collective was recorded. `result` is the return value of its operator,
-        `touched` has the blocks that it uses, `returned` those of its result.
+        """Store a recorded collective, so that a later wait finds it. `result` is the return value
+        of its operator, `touched` has the blocks that it uses, and `returned` the blocks of its
+        result.
         """
         for block in touched:
             self._ledger.lend(block, collective.stream)
@@ -148,15 +148,16 @@ class PendingCollectives:
         self._kept = work
 
     def waited_for(self, blocks: Iterable[Block]) -> None:
-        """Note that the caller waited for a functional collective, by the blocks it returned."""
+        """Record that the caller waited for the functional collectives that returned `blocks`."""
         for block in blocks:
             collective = self._results.pop(block.index, None)
             if collective is not None:
                 self._wait(collective)
 
     def _free_stream(self, met: GroupMeeting, device: "torch.device | None", caller: int) -> Hashable:
-        """Return a stream of a process group: its only one where collectives run in order, else
-        one whose collectives all come before the caller's next op.
+        """Return a stream for a collective of a process group. If the library runs collectives in
+        order, the group has only one stream. Otherwise, return the first stream on which all
+        earlier collectives come before the caller's next op.
         """
         number, name = 1, f"collectives of {met.group}"
         ordered = met.library(device) not in UNORDERED
@@ -166,15 +167,15 @@ class PendingCollectives:
         return name
 
     def _is_done(self, name: Hashable, caller: int) -> bool:
-        """Return whether all ops of a stream come before the caller's next op."""
+        """Return whether all ops of stream `name` come before the next op of stream `caller`."""
         order = self._ledger.order
         stream = order.stream(name)
         last = order.front(stream).get(stream, -1)
         return max(order.known.all.get(stream, -1), order.before(caller).get(stream, -1)) >= last
 
     def _wait(self, collective: PendingCollective, *, host: bool | None = None) -> None:
-        """Order the next ops after a collective. With `host` given, only if the current stream is
-        the host's (True) or a device's (False).
+        """Order the next ops of the current stream after a collective. `host=True` does so only if
+        the current stream is the host's, `host=False` only if it is a device's.
         """
         order, current = self._ledger.order, self._current(collective.device)
         if host == (current != HOST):
@@ -188,7 +189,7 @@ class PendingCollectives:
         self._ledger.order.synchronize_mark(collective.mark)
 
     def _hear(self, kind: type) -> None:
-        """Wrap the methods of a class of `Work`, so that they report waits."""
+        """Wrap the methods of a `Work` class so that they report waits."""
         host, device = partial(self._wait, host=True), partial(self._wait, host=False)
         for names, tell in ((("wait",), self._wait), (ORDERING, device), (TAKING, host), (KNOWING, self._know)):
             for name in names:
@@ -209,7 +210,7 @@ class PendingCollectives:
 
 
 def _work_of(result: Any) -> Any:
-    """Return the `Work` in an operator's return value, None where there is none."""
+    """Return the `Work` in an operator's return value, or None if the value has no `Work`."""
     import torch  # noqa: PLC0415 - optional
 
     unbox = getattr(torch.distributed.Work, "unbox", None)
@@ -219,7 +220,7 @@ def _work_of(result: Any) -> Any:
 
 
 def _is_behind() -> bool:
-    """Return whether the operator being called now is asynchronous, by the functions calling it."""
+    """Return whether a function of `torch.distributed` on the call stack is asynchronous."""
     import torch  # noqa: PLC0415 - optional
     import torch.distributed.distributed_c10d  # noqa: PLC0415 - as above
 
@@ -238,10 +239,10 @@ def _is_behind() -> bool:
 
 
 def _callers() -> Iterator[tuple[CodeType, Callable[[], Mapping[str, Any]]]]:
-    """Yield, innermost first, the code of each function on the call stack and a function that
-    returns its variables.
+    """Yield the functions on the call stack, innermost first. Each is a pair: its code, and a
+    function that returns its local variables.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a traceback without its cost
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - cheaper than a traceback
     while frame is not None:
         yield frame.f_code, partial(getattr, frame, "f_locals")
         frame = frame.f_back

@@ -1,22 +1,24 @@
-"""PyTorch: a memory snapshot (`torch.cuda.memory._dump_snapshot(FILE)` after
-`_record_memory_history()`), a pickle of plain containers.
+"""Reads a memory snapshot of PyTorch (`torch.cuda.memory._dump_snapshot(FILE)` after
+`_record_memory_history()`): a pickle of plain containers.
 
-Time: the events of the trace in order; those of several devices by `time_us` where every event has
-one. A block lives from its `alloc` up to its `free_completed`, half-open: without that event up to
-the end, and without an `alloc` from the start. `free_requested` does not end its lifetime, since
-the allocator has not yet seen its last use end.
+Time is the order of the events in the trace. Events of several devices are sorted by `time_us` if
+every event has this field. The lifetime of a block is half-open, from its `alloc` to its
+`free_completed`. Without a `free_completed` the block lives until the end; without an `alloc` it
+lives from the start. `free_requested` does not end the lifetime, because the last use of the block
+may not have ended yet.
 
-Document. A snapshot has no reads and writes (`allocsim.programs.allocator_trace`). A block is a
-buffer, its lifetime is the problem's, its address is the plan's slot, and a device is an arena.
-Segments are laid one after another, so the peak is the bytes that the device's segments hold, not
-the width of its address space. The judge can find two live blocks on the same bytes, and by how
-much the peak exceeds what the lifetimes need.
+Document. A snapshot has no reads and writes (see `allocsim.programs.allocator_trace`). Each block
+is a buffer with its lifetime in the problem and its address as the slot of the plan. Each device is
+an arena. Gaps between segments are removed, so the peak does not count them. The judge can find two
+live blocks on the same bytes, and the number of bytes by which the peak exceeds the need of the
+lifetimes.
 
-Reading runs no code. A pickle that names a class or a function is refused. So is one whose lengths
-or memo entries exceed the file, before memory of that size is allocated.
+Reading a snapshot runs no code from the file. A pickle that names a class or a function is refused.
+A pickle with a length or memo entry beyond the size of the file is refused before memory of that
+size is allocated.
 
-What this module does not see: the users of a block, races between streams, memory outside the
-caching allocator, and events that the ring of events dropped before the dump.
+What this module does not see: the ops that use a block, races between streams, memory outside the
+caching allocator, and events that torch's ring buffer dropped before the dump.
 """
 
 import io
@@ -39,7 +41,7 @@ from allocsim.programs.builder import ProgramBuilder
 MAX_DEVICES: Final = 1 << 10
 
 GRANULE: Final = 512
-"""Bytes of which a block's size is a multiple (`kMinBlockSize`, CUDACachingAllocator.cpp)."""
+"""Block sizes are multiples of this many bytes (`kMinBlockSize`, CUDACachingAllocator.cpp)."""
 
 _FIXED: Final = {
     **dict.fromkeys(b"().012N]}aeldstu\x85\x86\x87\x88\x89\x8f\x90\x91\x94", 1),
@@ -48,12 +50,12 @@ _FIXED: Final = {
     **dict.fromkeys(b"Jjr", 5),
     **dict.fromkeys(b"G\x95", 9),
 }
-"""Op of a pickle -> its size in bytes with its argument (pickletools); no op that names a class."""
+"""Op of a pickle -> the bytes of the op and its argument (pickletools). No op names a class."""
 
 _COUNTED: Final = {
     **dict.fromkeys(b"CU\x8a\x8c", 1), **dict.fromkeys(b"BTX\x8b", 4), **dict.fromkeys(b"\x8d\x8e\x96", 8),
 }  # fmt: skip
-"""Op -> the size in bytes of its length field; the field says how many bytes follow."""
+"""Op of a pickle -> the bytes of its length field. The field says how many bytes follow it."""
 
 _MEMO, _STOP = b"r"[0], b"."[0]
 
@@ -68,19 +70,21 @@ _RUN: Final = re.compile(
         for width in sorted({*_FIXED.values()})
     )
 )
-"""A run of ops whose arguments need no check."""
+"""Matches a sequence of pickle ops with arguments that need no check."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Reads containers, numbers and texts only."""
+    """An unpickler that accepts only containers, numbers and strings."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Refuse every class and function."""
-        raise pickle.UnpicklingError(f"it names {module[:60]}.{name[:60]}; classes and functions are not loaded")
+        raise pickle.UnpicklingError(
+            f"the pickle names {module[:60]}.{name[:60]}; classes and functions are not loaded"
+        )
 
     def persistent_load(self, _pid: Any) -> Any:
-        """Refuse every object outside of the file."""
-        raise pickle.UnpicklingError("it refers to something outside the file")
+        """Refuse every reference to an object outside the file."""
+        raise pickle.UnpicklingError("the pickle refers to an object outside the file")
 
 
 def looks_like(head: bytes) -> bool:
@@ -90,14 +94,14 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "snapshot") -> Document:
-    """Return program, problem and plan of a snapshot.
+    """Return the program, problem and plan of a snapshot.
 
-    Raise DocumentError with place and rule. O(events log events).
+    Raise DocumentError, which names the place and the violated rule. O(events log events).
     """
-    with paused():  # a million small dicts, none of them in a reference cycle
+    with paused():  # a million small dicts without reference cycles
         whole = _unpickled(data, source)
         if not isinstance(whole, dict) or not isinstance(whole.get("device_traces"), list):
-            raise DocumentError(source, "device_traces", "is no list: no memory history was recorded")
+            raise DocumentError(source, "device_traces", "is not a list: no memory history was recorded")
         traces = whole["device_traces"]
         if len(traces) > MAX_DEVICES:
             raise DocumentError(source, "device_traces", f"has {len(traces)} devices; at most {MAX_DEVICES} are read")
@@ -111,18 +115,18 @@ def _unpickled(data: bytes, source: str) -> Any:
         return _PlainUnpickler(io.BytesIO(data)).load()
     except (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError) as error:
         text = " ".join(str(error).split())[:200]
-        raise DocumentError(source, "", f"is no pickle of plain containers: {text}") from None
+        raise DocumentError(source, "", f"is not a pickle of plain containers: {text}") from None
     except (MemoryError, OverflowError, RecursionError):
-        raise DocumentError(source, "", "is no pickle that fits into memory") from None
+        raise DocumentError(source, "", "is not a pickle that fits into memory") from None
 
 
 def _scan(data: bytes) -> None:
-    """Raise ValueError at an op beyond those of plain containers, and at a length or memo entry
-    beyond the file: the unpickler would allocate that much first. O(bytes).
+    """Raise ValueError if an op is not needed for plain containers, or if a length or a memo entry
+    exceeds the size of the file. The unpickler would allocate memory of that size. O(bytes).
     """
     at, size = 0, len(data)
     while at < size:
-        at = _RUN.match(data, at).end()  # type: ignore[union-attr]  # it matches an empty run too
+        at = _RUN.match(data, at).end()  # type: ignore[union-attr]  # it also matches an empty sequence
         if at >= size:
             break
         op = data[at]
@@ -133,17 +137,17 @@ def _scan(data: bytes) -> None:
                 raise ValueError(f"byte {at} is op {op:#04x}, which plain containers do not need")
             step = 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
             if at + step > size:
-                raise ValueError(f"what begins at byte {at} ends at byte {at + step}; the file has {size}")
+                raise ValueError(f"the op at byte {at} ends at byte {at + step}; the file has {size} bytes")
         elif op == _MEMO and int.from_bytes(data[at + 1 : at + 5], "little") > size:
-            raise ValueError(f"byte {at} names a memo entry above {size}, the number of bytes of the file")
+            raise ValueError(f"byte {at} names a memo entry above {size}, the size of the file in bytes")
         elif op == _STOP:
             return
         at += step
-    raise ValueError("it has no end")
+    raise ValueError("the pickle has no stop op")
 
 
 class _Blocks:
-    """The blocks of a snapshot, collected from its events."""
+    """Collects the blocks of a snapshot from its events."""
 
     def __init__(self, source: str, whole: dict[str, Any]) -> None:
         self.source, self.whole = source, whole
@@ -153,7 +157,7 @@ class _Blocks:
         """Device -> address ranges of segments and blocks."""
 
     def document(self, traces: list[Any]) -> Document:
-        """Walk the events and return the document."""
+        """Read the events in order and return the document."""
         live: dict[tuple[int, int], int] = {}
         step = 0
         for device, event in self.events(traces):
@@ -175,20 +179,20 @@ class _Blocks:
                 step += 1
         self.segments()
         if not self.rows:
-            raise DocumentError(self.source, "device_traces", "no plan here: there is no block in it")
+            raise DocumentError(self.source, "device_traces", "no plan here: the snapshot has no block")
         return self.made(max(step, 1), len(traces))
 
     def events(self, traces: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield device and event, in order of time."""
+        """Return an iterator of (device, event) in order of time."""
         found: list[tuple[int, int, dict[str, Any]]] = []
         timed = len(traces) > 1
         for device, events in enumerate(traces):
             if not isinstance(events, list):
-                raise DocumentError(self.source, f"device_traces[{device}]", "is no list")
+                raise DocumentError(self.source, f"device_traces[{device}]", "is not a list")
             charge("event", len(events))
             for number, event in enumerate(events):
                 if not isinstance(event, dict):
-                    raise DocumentError(self.source, f"device_traces[{device}][{number}]", "is no event")
+                    raise DocumentError(self.source, f"device_traces[{device}][{number}]", "is not an event")
                 time = event.get("time_us")
                 timed = timed and type(time) is int
                 found.append((time if timed and type(time) is int else 0, device, event))
@@ -203,7 +207,7 @@ class _Blocks:
         return low, nbytes
 
     def block(self, event: dict[str, Any]) -> tuple[int, int, int]:
-        """Return address, bytes and stream of an event."""
+        """Return the address, size in bytes and stream of an event."""
         address: Any = event.get("addr")
         nbytes: Any = event.get("size")
         stream: Any = event.get("stream", 0)
@@ -214,7 +218,7 @@ class _Blocks:
         return low, length, self.whole_number(event, "stream", default=0)
 
     def end_of(self, event: dict[str, Any], address: str, size: str) -> tuple[int, int]:
-        """Return the address and the size in bytes that an event names by these keys."""
+        """Return the address and the size in bytes that an event has under these keys."""
         low, nbytes = self.whole_number(event, address), self.whole_number(event, size)
         if low + nbytes > LIMIT:
             raise DocumentError(self.source, "device_traces", f"{address} {low} with {nbytes} bytes ends beyond 2^62")
@@ -227,15 +231,15 @@ class _Blocks:
         return number
 
     def segments(self) -> None:
-        """Add the ranges of segments, and blocks that were there before the trace."""
+        """Add the ranges of segments, and the blocks that were allocated before the trace began."""
         segments = self.whole.get("segments", [])
         if not isinstance(segments, list):
-            raise DocumentError(self.source, "segments", "is no list of segments")
+            raise DocumentError(self.source, "segments", "is not a list of segments")
         charge("event", len(segments))
         known = {(row[0], row[1]) for row in self.rows if row[4] < 0}
         for number, segment in enumerate(segments):
             if not isinstance(segment, dict) or not isinstance(segment.get("blocks", []), list):
-                raise DocumentError(self.source, f"segments[{number}]", "is no segment")
+                raise DocumentError(self.source, f"segments[{number}]", "is not a segment")
             device = self.whole_number(segment, "device", default=0)
             if device >= MAX_DEVICES:
                 raise DocumentError(self.source, f"segments[{number}]", f"device {device} is above {MAX_DEVICES - 1}")

@@ -190,7 +190,7 @@ def test_results_that_lie_over_what_is_still_read_are_convicted(tmp_path):
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.mine.sort(buf0,", "is not a supported statement"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(f(buf0),", "'f.buf0.' is not a known tensor"),
         ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort([other],", "'other' is not a known tensor"),
-        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(", "how large the result of sort is"),
+        ("torch.ops.aten.sort.stable(buf0,", "torch.ops.aten.sort(", "the size of the result of sort is"),
         ("buf2 = buf1[0]", "buf2 = buf5[0]", "is not a supported statement"),
         ("assert_size_stride(buf2, (8, 6)", "assert_size_stride(buf2, (s0, 6)", "is a size known only at run time"),
     ],
@@ -235,7 +235,7 @@ def test_what_a_kernel_touches_is_told_whatever_its_elements_are(kind):
 
 
 def test_a_kernel_that_writes_nothing_is_refused():
-    with pytest.raises(DocumentError, match=r"line 7.* nothing says what fused writes"):
+    with pytest.raises(DocumentError, match=r"line 7.* the text does not say what fused writes"):
         loads(WRITTEN.replace("out_ptr", "gone").format(call="fused(x, y, w)").encode(), "x")
 
 
@@ -245,7 +245,7 @@ def test_a_kernel_that_writes_nothing_is_refused():
 def test_a_kernel_that_is_given_a_tensor_by_an_unknown_parameter_is_refused(call):
     """A template reads `W`, and an argument without a parameter may be anything: neither is left out of what is read."""
     given = WRITTEN if "x, w" in call else WRITTEN.replace("in_ptr0", "W")
-    with pytest.raises(DocumentError, match=r"line 7.* nothing says what fused does with an argument"):
+    with pytest.raises(DocumentError, match=r"line 7.* the text does not say what fused does with an argument"):
         loads(given.format(call=call).encode(), "x")
 
 
@@ -333,10 +333,13 @@ def test_inputs_that_share_a_storage_have_the_size_that_the_text_says():
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"body": "w = x; del x  # reuse\n    fused(y, w)"}, "line 10: writes over x, and nothing says where in its"),
-        ({"body": "w = reinterpret_tensor(x, (16,), (1,), 0); del x  # reuse"}, "writes over x, and nothing says"),
-        ({"body": "fused(y, x)"}, "writes over x, and nothing says"),
-        ({"body": "fused(y, reinterpret_tensor(x, (16,), (1,), 0))"}, "writes over x's view 3, and nothing says"),
+        (
+            {"body": "w = x; del x  # reuse\n    fused(y, w)"},
+            "line 10: writes over x, but the offset of that input in its",
+        ),
+        ({"body": "w = reinterpret_tensor(x, (16,), (1,), 0); del x  # reuse"}, "writes over x, but the offset"),
+        ({"body": "fused(y, x)"}, "writes over x, but the offset"),
+        ({"body": "fused(y, reinterpret_tensor(x, (16,), (1,), 0))"}, "writes over x's view 3, but the offset"),
         ({"shape": "(4, 4), (4, 1)"}, "is not a known input"),
         ({"shape": "(4,)"}, "2 strides for 1 dimensions"),
     ],
@@ -364,7 +367,7 @@ def test_nothing_in_the_text_is_run(tmp_path):
         (
             "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
             "buf0 = torch.ops.aten.sort(primals_3)",
-            "nothing says how large the result of sort is",
+            "the size of the result of sort is not stated",
         ),
         (
             "buf0 = empty_strided_cpu((8, 1), (1, 8), torch.float32)",
@@ -373,7 +376,7 @@ def test_nothing_in_the_text_is_run(tmp_path):
         ),
         ("cpp_fused_gelu_1(buf5, buf6)", "cpp_unknown(buf5, buf6)", "is not a call of a known kernel"),
         ("cpp_fused_gelu_1(buf5, buf6)", "cpp_fused_gelu_1(buf5, nothing)", "'nothing' is not a known tensor"),
-        ("primals_7 = rand_strided(", "other = rand_strided(", "nothing says how large input primals_7 is"),
+        ("primals_7 = rand_strided(", "other = rand_strided(", "the size of input primals_7 is not stated"),
         ("def call(self, args):", "def other(self, args):", "has no function `call`"),
     ],
 )

@@ -141,7 +141,7 @@ class Evil:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_pickle_that_runs_code_is_refused(protocol):
-    with pytest.raises(DocumentError, match="is no pickle of plain containers"):
+    with pytest.raises(DocumentError, match="is not a pickle of plain containers"):
         loads(pickle.dumps({"segments": [Evil()], "device_traces": []}, protocol=protocol), "x.pickle")
 
 
@@ -151,12 +151,12 @@ def test_a_pickle_that_runs_code_is_refused(protocol):
         (b"\x80\x02}r" + struct.pack("<I", 1 << 30) + b".", "names a memo entry above"),
         (b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60) + b".", "ends at byte"),
         (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b".", "ends at byte"),
-        (b"\x80\x04\x8c", "it has no end|ends at byte"),
-        (b"\x80\x04}", "it has no end"),
-        (b"", "it has no end"),
-        (dumped([]), "device_traces: is no list"),
-        (dumped({"device_traces": [3]}), r"device_traces\[0\]: is no list"),
-        (dumped({"device_traces": [[3]]}), r"device_traces\[0\]\[0\]: is no event"),
+        (b"\x80\x04\x8c", "the pickle has no stop op|ends at byte"),
+        (b"\x80\x04}", "the pickle has no stop op"),
+        (b"", "the pickle has no stop op"),
+        (dumped([]), "device_traces: is not a list"),
+        (dumped({"device_traces": [3]}), r"device_traces\[0\]: is not a list"),
+        (dumped({"device_traces": [[3]]}), r"device_traces\[0\]\[0\]: is not an event"),
         (dumped(snapshot()), "no plan here"),
         (dumped(snapshot(event("alloc", -1, 4, 0))), "addr is '-1', not from 0 to 2"),
         (dumped(snapshot(event("alloc", 1, 1 << 63, 0))), "size is '9223372036854775808'"),
