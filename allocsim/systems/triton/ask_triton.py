@@ -1,20 +1,20 @@
-"""Triton's compiler, asked for the text that `triton_kernel` reads: the module after its barriers
-are inserted.
+"""Calls Triton's compiler to get the text that `triton_kernel` reads: the module after the compiler
+has inserted barriers.
 
     source = ASTSource(kernel, signature={"x": "*fp32", "n": "i32"})
     text = compiled(source, GPUTarget("cuda", 90, 32), {"num_stages": 3})
 
-It needs the package `triton` and no GPU: the compiler runs up to that pass and no further. The list
-of passes is that of triton 3.9; a release with other names raises `AttributeError`.
+This module needs the package `triton` but no GPU, because the compiler stops after that pass. The
+list of passes is that of triton 3.9. A release with other names of passes raises `AttributeError`.
 
-What this module does not see: later stages of the compiler (`ptxas` is not run).
+What this module does not see: later stages of the compiler, such as `ptxas`, which is not run.
 """
 
 from typing import Any
 
 
 def compiled(source: Any, target: Any, options: dict[str, Any] | None = None) -> str:
-    """Return the module of an `ASTSource` for a `GPUTarget`, as text without locations."""
+    """Compile an `ASTSource` for a `GPUTarget`; return the module as text without locations."""
     from triton._C.libtriton import ir  # noqa: PLC0415 - heavy and optional
     from triton.compiler.compiler import make_backend  # noqa: PLC0415
 

@@ -1,30 +1,33 @@
-"""The threads of one block as ops of a document: their accesses, and the order that barriers and
-waits give these.
+"""Records the accesses of the threads of one block as ops of a document, in the order that barriers
+and waits ensure.
 
-Threads. All threads of an actor (the block, or a warp group of a specialised kernel) execute an op.
-Between two barriers threads are unordered: while one thread is still in an op, another may be in
-any later op up to the next barrier. So each op is on a stream of its own and waits for the last
-barrier alone, and a barrier waits for all ops since the barrier before it. Two ops without a
-barrier between them are unordered, and race if they share a byte that one writes. An op reuses a
-stream if it comes after all ops on it, which adds no order.
+Threads. An actor is the block, or a warp group of a specialised kernel. All threads of an actor
+execute each op of the actor. Between two barriers threads are unordered: while one thread is still
+in an op, another thread may be in any later op up to the next barrier. Each op is therefore on a
+separate stream and waits only for the last barrier; a barrier waits for all ops since the barrier
+before it. Two ops without a barrier between them are unordered, and race if they share a byte that
+one of them writes. An op reuses a stream if it comes after all ops on the stream; this adds no
+order.
 
-Order besides barriers. (1) Ops that one fixed thread or warp issues (`issuer`) follow each other.
-(2) A store and a load of one tensor type and one view access each element in the same thread, so a
-thread loads there only what it stored itself. (3) Some waits are made by every thread until other
-ops have ended (`ordering`: mbarriers, `warp_group_dot_wait` in one warp group). Such a wait orders
-all later ops of the actor after these ops, but not after other warps' reads of an mbarrier, which
-may therefore not be invalidated before the next barrier. A wait of each thread for its own copies
-(`async_wait`, `async_tma_store_wait`) orders no op before the next barrier, since other threads may
-not have waited yet. (4) The work of a copy engine or tensor core (`engine`) happens at any time
-after the op that starts it. A barrier does not wait for it, only its wait or its mbarrier does.
+Order besides barriers. (1) Ops that one fixed thread or warp issues (`issuer`) are in program
+order. (2) A store and a load of the same tensor type and view access each element in the same
+thread. Each thread then loads only elements that it stored itself. (3) With some waits, every
+thread waits until other ops have ended (`ordering`: mbarriers, `warp_group_dot_wait` in one warp
+group). Such a wait orders all later ops of the actor after these ops. It does not order them after
+reads of the mbarrier by other warps, so the mbarrier may not be invalidated before the next
+barrier. If each thread waits only for its own copies (`async_wait`, `async_tma_store_wait`), no op
+before the next barrier is ordered, because other threads may not have waited yet. (4) The work of a
+copy engine or tensor core (`engine`) may happen at any time after the op that starts it. Only the
+wait for this work or its mbarrier orders later ops after it; a barrier does not.
 
-Mbarriers. Arrivals and bytes are counted as the hardware does. When both are complete the phase
-ends; its end is an op that waits for its arrivals and for the phase before. An actor waits for the
-next phase of the wait's parity after the phase that it waited for last, as no later one is certain.
-Arrivals and waits are atomic, so they read the mbarrier; `init` and `inval` write it. An mbarrier
-that is valid when the kernel ends is read then: no buffer may lie over it before (triton#3858).
+Mbarriers. Arrivals and bytes are counted as the hardware counts them. The phase ends when both
+counts are complete. The end of a phase is an op that waits for the arrivals of the phase and for
+the phase before. An actor waits for the next phase of the requested parity after the phase that it
+waited for last, because no later phase is certain. Arrivals and waits are atomic, so they are
+recorded as reads of the mbarrier; `init` and `inval` write it. An mbarrier that is valid when the
+kernel ends is read at the end, so no buffer may overlap it before (triton#3858).
 
-The ops are kept (`ThreadOp`), and written into a program only if their walk is needed.
+The ops are stored as `ThreadOp` and are added to a program only if their walk is needed.
 
 What this module does not see: proxies (`fence_async_shared`), and how long ops take.
 """
@@ -38,28 +41,28 @@ from allocsim.systems.triton.byte_classes import runs_of
 from allocsim.systems.triton.shared_views import SharedView
 
 QUEUES: Final = ("copy", "store", "dot")
-"""Queues for whose work an actor waits by count: `cp.async`, TMA stores, `warp_group_dot`."""
+"""Queues that an actor waits for by count: `cp.async`, TMA stores, and `warp_group_dot`."""
 
 
 @dataclass(slots=True, eq=False)
 class Actor:
-    """Threads that run the same ops together: a block or a warp group."""
+    """A group of threads that run the same ops: a block or a warp group."""
 
     name: str
     warps: int
     base: list[int] = field(default_factory=list)
-    """Ops that all later ones wait for."""
+    """Ops that all later ops of the actor wait for."""
     epoch: list[int] = field(default_factory=list)
     """Ops since the last barrier."""
     stored: dict[tuple[SharedView, str], int] = field(default_factory=dict)
-    """(view, type of tensor) -> the last store since the last barrier."""
+    """(view, type of tensor) -> the last store of this kind since the last barrier."""
     issued: dict[str, int] = field(default_factory=dict)
-    """Issuer -> its last op."""
+    """Issuer -> the last op that it issued."""
     started: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in QUEUES})
-    """Queue -> started ops that are in no group yet."""
+    """Queue -> the started ops that are not in a group yet."""
     groups: dict[str, list[list[int]]] = field(default_factory=lambda: {name: [] for name in QUEUES})
     pending_mma: list[int] = field(default_factory=list)
-    """Products of tensor cores into tensor memory, in the order in which they run."""
+    """The tensor cores' products into tensor memory, in the order in which they run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,17 +73,17 @@ class Mbarrier:
     arrivals: int
     left: int
     nbytes: int = 0
-    """Bytes that are expected and have not arrived yet."""
+    """The number of bytes that are expected and have not arrived yet."""
     by: list[int] = field(default_factory=list)
     """Ops that must end before this phase ends."""
     phases: list[int] = field(default_factory=list)
-    """The op that is the end of each phase so far."""
+    """For each phase so far, the op that ends it."""
     waited: dict[str, int] = field(default_factory=dict)
-    """Actor -> the phase that it waited for last."""
+    """Name of an actor -> the phase that the actor waited for last."""
 
 
 class ThreadOp(NamedTuple):
-    """An op of the block, before it is written into a program."""
+    """An op of the block that is not yet added to a program."""
 
     label: str
     reads: tuple[SharedView, ...]
@@ -90,14 +93,14 @@ class ThreadOp(NamedTuple):
 
 
 class BlockThreads:
-    """The allocations of a block, its accesses and their order."""
+    """Records the allocations of a block, its accesses and their order."""
 
     def __init__(self) -> None:
         self.ops: list[ThreadOp] = []
         self.written: set[SharedView] = set()
         """Views that some op wrote."""
         self.earlier: list[int] = []
-        """For each op, the set of ops that happen before it, as the bits of a number."""
+        """For each op, the set of ops that happen before it, as the bits of an integer."""
         self.last: list[int] = []
         """The last op of each stream."""
         self.homes: list[tuple[str, int, tuple[int, int]]] = []
@@ -105,12 +108,14 @@ class BlockThreads:
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
 
     def allocate(self, name: str, nbytes: int, arena: int, offset: int) -> int:
-        """Add an allocation; return its number."""
+        """Add an allocation of `nbytes` bytes at an offset of an arena; return its number."""
         self.homes.append((name, nbytes, (arena, offset)))
         return len(self.homes) - 1
 
     def write_into(self, placing: Placing, launch: str, ends: Iterable[int]) -> list[int]:
-        """Write buffers, values and ops after the ops `ends`; return each stream's last op."""
+        """Add buffers, values and ops to a program, after its ops `ends`. Return the op `launch`
+        and the last op of each stream.
+        """
         builder, reads, first = placing.builder, dict[SharedView, list[int]](), len(placing.slots)
         began = builder.op("launch", (), (), name=launch, after=ends)
         for name, nbytes, slot in self.homes:
@@ -147,7 +152,7 @@ class BlockThreads:
         engine: bool = False,
         issuer: str = "",
     ) -> int:
-        """Add an op of an actor; return its number. A barrier does not wait for `engine` ops."""
+        """Add an op of an actor; return its number. Barriers do not wait for `engine` ops."""
         waits = {*actor.base, *after}
         if issuer and issuer in actor.issued:
             waits.add(actor.issued[issuer])
@@ -177,29 +182,29 @@ class BlockThreads:
             one.stored.clear()
 
     def load(self, actor: Actor, label: str, view: SharedView, tensor: str) -> None:
-        """Add a load: all threads read a view into a tensor of a type."""
+        """Add a load: all threads read a view into a tensor of the type `tensor`."""
         own = actor.stored.get((view, tensor))
         self.op(actor, label, (view,), after=() if own is None else (own,))
 
     def store(self, actor: Actor, label: str, view: SharedView, tensor: str) -> None:
-        """Add a store: all threads write a tensor of a type to a view."""
+        """Add a store: all threads write a tensor of the type `tensor` to a view."""
         actor.stored[view, tensor] = self.op(actor, label, (), (view,))
 
     def start(
         self, actor: Actor, queue: str, label: str, reads: Iterable[SharedView], writes: Iterable[SharedView]
     ) -> int:
-        """Add an asynchronous op of a queue; the actor waits for it by count."""
+        """Add an asynchronous op of a queue; return its number. `wait` waits for such ops."""
         number = self.op(actor, label, reads, writes, engine=True)
         actor.started[queue].append(number)
         return number
 
     def commit(self, actor: Actor, queue: str) -> None:
-        """Make a group of the ops started in a queue since the last group."""
+        """Put the ops that were started in a queue since the last group into a new group."""
         actor.groups[queue].append(actor.started[queue])
         actor.started[queue] = []
 
     def wait(self, actor: Actor, queue: str, left: int, label: str, *, ordering: bool) -> None:
-        """Add a wait until at most `left` groups of a queue have not ended."""
+        """Add a wait until at most `left` groups of a queue are still running."""
         groups = actor.groups[queue]
         ended = groups[: max(len(groups) - left, 0)]
         del groups[: len(ended)]
@@ -224,8 +229,8 @@ class BlockThreads:
         self.mbarriers.pop((view.home, view.offset), None)
 
     def arrive(self, view: SharedView, count: int, nbytes: int, by: Iterable[int]) -> bool:
-        """Count arrivals on an mbarrier, and bytes expected (positive) or received (negative), once
-        the ops `by` have ended. Return False where the view is no initialised mbarrier.
+        """Count arrivals on an mbarrier, and bytes expected (positive) or received (negative),
+        after the ops `by`. Return False if the view is not an initialised mbarrier.
         """
         found = self.mbarriers.get((view.home, view.offset))
         if found is None:
@@ -240,8 +245,8 @@ class BlockThreads:
         return True
 
     def phase_of(self, actor: Actor, view: SharedView, parity: int) -> int | None:
-        """Return the phase that a wait is for, -1 for the one before the first; None where the view
-        is no initialised mbarrier.
+        """Return the number of the phase that a wait with a parity is for; -1 is the phase before
+        the first. Return None if the view is not an initialised mbarrier.
         """
         found = self.mbarriers.get((view.home, view.offset))
         if found is None:
@@ -254,8 +259,8 @@ class BlockThreads:
         return phase < len(self.mbarriers[view.home, view.offset].phases)
 
     def wait_phase(self, actor: Actor, label: str, view: SharedView, phase: int) -> None:
-        """Add a wait of every thread for an ended phase. With several warps, later ops come after
-        the phase and not after the wait: another warp may still read the mbarrier.
+        """Add a wait of every thread for an ended phase. If the actor has several warps, later ops
+        come after the phase but not after the wait: another warp may still read the mbarrier.
         """
         found = self.mbarriers[view.home, view.offset]
         found.waited[actor.name] = phase

@@ -1,14 +1,15 @@
-"""The runs of bytes of each view, after bytes that the same views touch are laid side by side.
+"""Sorts the bytes of an arena by the views that use them, and returns the runs (contiguous byte
+ranges) of each view.
 
-    runs_of([(0, 0)], [4096], views)[view]     # ((0, 1024),): offset in its allocation, bytes
+    runs_of([(0, 0)], [4096], views)[view]     # ((0, 1024),): offset in its allocation, size
 
 A column of a tile has one run of bytes for each of its rows, and the judge's cost grows with the
-runs. Which views overlap, and which lie inside another, does not change under a permutation of an
-arena's bytes that leaves each allocation in place. So between two ends of allocations the bytes are
-sorted by the set of views that touch them, in the order of each set's first byte. A column, or half
-of one, is then one run. Where no view has gaps no byte is moved.
+number of runs. If the bytes of an arena are permuted inside each allocation, the same views
+overlap, and the same views contain each other. The bytes between two adjacent ends of allocations
+are therefore sorted by the set of views that use them. The sets are in the order of their first
+bytes. After this, a column, or half of a column, is one run. If no view has gaps, no byte is moved.
 
-What this module does not see: which byte holds which element (`shared_views`).
+What this module does not see: the element that each byte holds (`shared_views` does).
 """
 
 import math
@@ -25,20 +26,20 @@ Runs = tuple[tuple[int, int], ...]
 """(offset in the allocation, size in bytes) of each run."""
 
 Box = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""First byte, shape, and strides in bytes; the last dimension counts bytes of stride 1."""
+"""First byte, shape, and strides in bytes; the last dimension has the stride 1."""
 
 MOST_BYTES: Final = 1 << 20
-"""The most bytes of an arena: no GPU gives more to a block."""
+"""The most bytes of an arena; no GPU has more shared memory for a block."""
 MOST_BITS: Final = 40
-"""The number of views after which classes are renumbered; until then each view has a bit."""
+"""After this many views the classes of bytes are renumbered. Until then each view adds a bit."""
 
 
 def runs_of(
     slots: Sequence[tuple[int, int]], nbytes: Sequence[int], views: Iterable[SharedView]
 ) -> dict[SharedView, Runs]:
-    """Return the runs of each view; allocation i has `nbytes[i]` bytes at (arena, offset)
-    `slots[i]`. O(views x places of the arena); the size of a place is the greatest common divisor
-    of all begins, ends and strides.
+    """Return the runs of each view. Allocation i has `nbytes[i]` bytes at (arena, offset)
+    `slots[i]`. O(views x places of the arena), for places of equal size: the greatest common
+    divisor of all starts, ends and strides.
     """
     layouts = {view: view.layout for view in views}
     found: dict[SharedView, Runs] = {
@@ -54,7 +55,7 @@ def runs_of(
 
 
 def _sorted_runs(spans: list[tuple[int, int]], boxes: list[Box]) -> list[list[tuple[int, int]]]:
-    """Return the half-open runs of each box after the bytes between ends of spans are sorted."""
+    """Sort the bytes between the ends of spans; return the half-open runs of each box."""
     step = math.gcd(
         *(end for span in spans for end in span),
         *(number for at, shape, strides in boxes for number in (at, shape[-1], *strides[:-1])),
@@ -77,10 +78,10 @@ def _sorted_runs(spans: list[tuple[int, int]], boxes: list[Box]) -> list[list[tu
 
 
 def _places(box: Box, step: int) -> Int64s:
-    """Return the numbers of the places of `step` bytes that are in a box."""
+    """Return the numbers of the places in a box, for places of `step` bytes."""
     at, shape, strides = box
     if at + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) >= MOST_BYTES:
-        raise ModelError("shared memory", f"reaches beyond {MOST_BYTES} bytes, more than a block has")
+        raise ModelError("shared memory", f"ends after byte {MOST_BYTES}, more than a block has")
     found = at // step + np.arange(shape[-1] // step)
     for size, stride in zip(shape[:-1], strides[:-1], strict=True):
         found = (found + np.arange(size)[:, None] * (stride // step)).ravel()

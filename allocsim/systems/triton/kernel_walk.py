@@ -1,18 +1,21 @@
-"""A walk through a kernel: its control flow run with numbers, and its accesses to shared memory.
+"""Follows the control flow of a kernel with concrete numbers, and records the kernel's accesses to
+shared memory. This is called a walk.
 
     walk = KernelWalk(function, BlockThreads(), LaunchGuess(256), "kernel.ttgir")
     walk.run()
 
-Numbers known only at a launch are those of one `LaunchGuess`: all integer arguments are equal, the
-program is number 0 of 3, and branches on loaded values go one way and the other in turn. All other
-numbers are computed, so each walk is one that a launch may take. Warp groups of a specialised
-kernel run in turns, each until it waits for a phase of an mbarrier that has not ended.
+A `LaunchGuess` gives the numbers that are known only at a launch. All integer arguments are equal,
+and the program is number 0 of 3. Branches on loaded values alternately go to their first and second
+target. All other numbers are computed, so each walk is a path that a launch may take. Warp groups
+of a specialised kernel run in turns. Each group runs until it waits for a phase of an mbarrier that
+has not ended.
 
-`acts` has a function for each op (`memory_ops`). Any other op that names shared memory is refused
-by line and name. Accesses that the IR does not state are counted in `unexamined`, with the reason.
+`acts` has a function for each supported op (`memory_ops`). Any other op that uses shared memory
+raises DocumentError with its line and name. Accesses that the IR does not state are counted in
+`unexamined`, with the reason.
 
 What this module does not see: the bytes in global memory, predicates that are tensors (a masked
-copy is taken to write all), thread blocks beside this one.
+copy is recorded as a write of all elements), and other thread blocks.
 """
 
 import re
@@ -28,24 +31,24 @@ from allocsim.systems.triton.shared_views import SharedView
 from allocsim.systems.triton.ttgir_text import IrBlock, IrFunction, IrOp, IrRegion
 
 Known = int | SharedView | None
-"""The known value of a name: a number, a view, or None if it is unknown."""
+"""The value of a name: a number, a view, or None if the value is unknown."""
 
 MOST_OPS: Final = 200_000
-"""The most ops of a walk, those without accesses included."""
+"""The most ops of a walk, including ops without accesses."""
 MOST_EVENTS: Final = 6_000
-"""The most ops that one walk writes into the document."""
+"""The most ops that one walk adds to the document."""
 
 ARROW: Final = re.compile(r" -> (.*)$")
 PREDICATED: Final = re.compile(r"%[\w$.-]+(?:#\d+)?(?:\[.*?\])?")
 
 
 class EndlessError(Exception):
-    """A walk is longer than a document may be."""
+    """Raised if a walk exceeds `MOST_OPS` or `MOST_EVENTS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchGuess:
-    """Assumed values of numbers known only at a launch."""
+    """Assumed values for the numbers that are known only at a launch."""
 
     size: int
     """The value of every integer argument."""
@@ -55,7 +58,7 @@ class LaunchGuess:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A region that an actor runs, with the known values of its names."""
+    """A region that an actor runs, and the known values of the names in the region."""
 
     actor: Actor
     names: dict[str, Known]
@@ -63,7 +66,7 @@ class Frame:
 
 
 Act = Callable[["KernelWalk", Frame, IrOp], None]
-"""The effect of an op on names and threads."""
+"""A function that applies the effect of an op to names and threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,38 +78,38 @@ class KernelWalk:
     guess: LaunchGuess
     source: str
     acts: Mapping[str, Act]
-    """Name of an op -> its effect; `scratch` is that of any other op with an allocation."""
+    """Name of an op -> its effect. Other ops with an allocation have the effect `scratch`."""
     steps: dict[int, list[IrOp]]
-    """Line of a block -> its ops with an effect, kept for later walks."""
+    """Line of a block -> the ops of the block that have an effect; shared between walks."""
     beside: Actor = field(default_factory=lambda: Actor("another block", 4))
-    """Another block of the cluster, which runs the same ops and joins in cluster barriers."""
+    """Another block of the cluster: it runs the same ops and joins the cluster barriers."""
     not_made: set[SharedView] = field(default_factory=set)
-    """Views of sums that were not written, as the predicate of the product was false."""
+    """Views of sums that were not written because the predicate of the product was false."""
     left: int = MOST_OPS
     branches: int = 0
     turns: Counter[int] = field(default_factory=Counter)
-    """Line of a block -> how often it was entered."""
+    """Line of a block -> the number of times that the block was entered."""
     unexamined: Counter[str] = field(default_factory=Counter)
     path: list[int] = field(default_factory=list)
-    """Lines of the blocks in the order in which they were entered."""
+    """The lines of the entered blocks, in order."""
 
     def refuse(self, op: IrOp, rule: str) -> DocumentError:
-        """Return the error that names an op and the rule that it breaks."""
+        """Return an error that names an op and the rule that the op breaks."""
         return DocumentError(self.source, f"line {op.line}", f"{op.name} {rule}")
 
     def unended(self, op: IrOp) -> DocumentError:
-        """Return the error about a wait for a phase that no op of this block ends."""
-        others = "other blocks of the cluster may end, and those are not examined"
+        """Return an error about a wait for a phase that no op of this block ends."""
+        others = "only other blocks of the cluster can end, and these are not examined"
         return self.refuse(op, f"waits for a phase that {others if self.in_cluster else 'no op ends'}")
 
     @property
     def in_cluster(self) -> bool:
-        """Whether the block is one of a cluster, whose blocks access each other's memory."""
+        """Whether the block is in a cluster; blocks of a cluster access each other's memory."""
         return int(self.function.attributes.get("ttg.num-ctas") or 1) > 1
 
     @property
     def mbarriers_between_blocks(self) -> bool:
-        """Whether the kernel has an op by which a block may signal other blocks."""
+        """Whether the kernel has an op that may signal other blocks."""
         ops = (op for block in self.function.body.blocks for op in block.ops)
         return any(op.regions or op.name.startswith(ARRIVALS) for op in ops)
 
@@ -114,7 +117,7 @@ class KernelWalk:
         """Run the kernel to its end."""
         block = Actor("block", int(self.function.attributes.get("ttg.num-warps") or 4))
         if self.in_cluster:
-            self.unexamined["thread blocks of a cluster: accesses of the others to the memory of this one"] += 1
+            self.unexamined["accesses of other blocks of the cluster to the memory of this block"] += 1
         signature = dict(re.findall(r"(%[\w$.-]+): ([^\s,){]+)", self.function.signature))
         names: dict[str, Known] = {
             name: self.guess.size if re.fullmatch(r"i\d+|index", signature.get(name, "")) else None
@@ -125,7 +128,7 @@ class KernelWalk:
         self.threads.end(block)
 
     def region(self, frame: Frame) -> Iterator[IrOp]:
-        """Run a region; yield the op each time that its actor has to wait for another actor."""
+        """Run a region. Each time that its actor has to wait for another actor, yield the op."""
         block = frame.region.blocks[0]
         while True:
             self.turns[block.line] += 1
@@ -147,13 +150,15 @@ class KernelWalk:
                 return
             following = frame.region.block(target[0])
             if following is None or len(following.arguments) != len(target[1]):
-                raise self.refuse(block.ops[-1], f"branches to ^{target[0]}, which is missing or takes other arguments")
+                raise self.refuse(
+                    block.ops[-1], f"branches to ^{target[0]}: this block is missing or has other arguments"
+                )
             given = [frame.names.get(name) for name in target[1]]
             frame.names.update(zip(following.arguments, given, strict=True))
             block = following
 
     def branch(self, frame: Frame, op: IrOp) -> tuple[str, list[str]] | None:
-        """Return label and arguments of the next block; None at the end of a region."""
+        """Return the label and the arguments of the next block; None at the end of a region."""
         targets = op.targets
         if op.name == "cf.br" and targets:
             return targets[0]
@@ -168,7 +173,7 @@ class KernelWalk:
         return targets[0] if condition else targets[1]
 
     def stepped(self, block: IrBlock) -> list[IrOp]:
-        """Return the ops of a block, without those that only use registers."""
+        """Return the ops of a block, except ops that only use registers."""
         return [op for op in block.ops if op.name in self.acts or not REGISTERS.match(op.name) or not on_registers(op)]
 
     def execute(self, frame: Frame, op: IrOp) -> None:
@@ -181,12 +186,12 @@ class KernelWalk:
         elif "allocation.offset" in op.text:
             self.acts["scratch"](self, frame, op)
         elif any(isinstance(frame.names.get(name), SharedView) for name in op.operands):
-            raise self.refuse(op, "uses shared memory, and which bytes it accesses is not known here")
+            raise self.refuse(op, "uses shared memory, but the bytes that it accesses are unknown")
         elif op.name.startswith("scf."):
-            raise self.refuse(op, "is structured control flow: take the text after it is lowered to branches")
+            raise self.refuse(op, "is structured control flow: pass the text after lowering to branches")
 
     def arithmetic(self, frame: Frame, op: IrOp) -> None:
-        """Compute the number of an op; `arith.select` may also select a view."""
+        """Compute the result of an arithmetic op; `arith.select` may also select a view."""
         if op.name == "arith.constant":
             found = re.match(r" (?:(-?\d{1,19}) : |(true|false)$)", op.text)
             frame.names[op.results[0]] = None if found is None else int(found[1] or found[2] == "true")
@@ -203,19 +208,19 @@ class KernelWalk:
         return [known for known in map(frame.names.get, op.operands) if isinstance(known, SharedView)]
 
     def the_view(self, frame: Frame, op: IrOp, place: int = 0) -> SharedView:
-        """Return the view at a place among the views of an op; raise DocumentError for none."""
+        """Return the view number `place` of an op's views; raise DocumentError if it is missing."""
         found = self.views(frame, op)
         if place >= len(found):
             raise self.refuse(op, "has an operand that is not known to be shared memory")
         return found[place]
 
     def made_view(self, op: IrOp, home: int) -> SharedView | None:
-        """Return the whole view that an op's result type describes, None for another type."""
+        """Return the view of the whole result of an op, or None if its type is not supported."""
         found = ARROW.search(op.text)
         return None if found is None else SharedView.of(found[1], self.function.aliases, home)
 
     def happens(self, frame: Frame, name: str) -> bool:
-        """Return whether a predicate allows an op; an unknown predicate does."""
+        """Return whether a predicate is true; an unknown predicate counts as true."""
         return frame.names.get(name) != 0
 
     def waiting(self, frame: Frame, op: IrOp) -> Iterator[IrOp]:
@@ -234,7 +239,7 @@ class KernelWalk:
         self.threads.wait_phase(frame.actor, told(op), view, phase)
 
     def specialized(self, frame: Frame, op: IrOp) -> None:
-        """Run the warp groups of a specialised region in turns, between two barriers of all."""
+        """Run the warp groups of a specialised region in turns, between barriers of all groups."""
         threads, block = self.threads, frame.actor
         view = self.scratch_view(op)
         if view is not None:
@@ -271,7 +276,7 @@ class KernelWalk:
             frame.names.update(zip(op.results, map(frames[0].names.get, step.operands), strict=False))
 
     def scratch_view(self, op: IrOp) -> SharedView | None:
-        """Allocate the scratch bytes of an op; return their view, None for an op without any."""
+        """Allocate the scratch bytes of an op; return their view, or None without scratch."""
         offset, size = op.number("allocation.offset"), op.number("allocation.size")
         if offset is None or size is None:
             if "allocation." in op.text and size != 0:
@@ -282,11 +287,11 @@ class KernelWalk:
 
 
 REGISTERS: Final = re.compile(r"(?:tt|math|arith)\.(?!call|return)")
-"""Dialects whose ops only use registers unless their text names memory."""
+"""Ops of these dialects only use registers, unless their text names memory."""
 
 
 def on_registers(op: IrOp) -> bool:
-    """Return whether an op of these dialects computes no scalar and names no memory."""
+    """Return whether an op of a dialect in `REGISTERS` computes no scalar and names no memory."""
     named = "memdesc" in op.text or "allocation." in op.text
     return not named and ("tensor<" in op.text or not op.name.startswith("arith."))
 

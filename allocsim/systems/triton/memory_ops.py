@@ -1,21 +1,22 @@
-"""The effect of each op of Triton's dialects on shared and tensor memory, as a row of `OPS`.
+"""Functions for the effect of each op of Triton's dialects on shared and tensor memory. `OPS` maps
+the name of an op to its function.
 
     act = OPS["ttg.local_store"]
     act(walk, frame, op)
 
-An act finds the views among its op's operands, wherever the text has them, and adds the reads,
-writes, starts, waits and arrivals of the op to `BlockThreads`.
+Each function finds the views among the op's operands, at any position in the text. It adds the
+reads, writes, starts, waits and arrivals of the op to `BlockThreads`.
 
-The lowering inserts three barriers that the text does not have. All threads of an actor meet (1)
-before one thread arrives on an mbarrier, expects bytes, or starts or commits products that an
-mbarrier counts, (2) inside of `tensormap_fenceproxy_acquire`, and (3) with several warp groups,
-after a `warp_group_dot_wait` that is not `warpGroupLocal`. Source: the PTX of triton 3.9; before
-triton#11056 that wait was always local.
+The lowering of the text inserts three barriers of all threads of an actor that are not in the text.
+(1) A barrier comes before one thread arrives on an mbarrier, expects bytes, or starts or commits
+products that an mbarrier counts. (2) A barrier is inside `tensormap_fenceproxy_acquire`. (3) With
+several warp groups, a barrier comes after each `warp_group_dot_wait` that is not `warpGroupLocal`.
+Source: the PTX of triton 3.9. Before triton#11056 the `warp_group_dot_wait` was always local.
 
-Of a cluster (`num-ctas`) one block is examined. Any block may start a multicast copy, so the copy
-comes at any time after the last cluster barrier, whatever this block has done since. A block that
-reuses bytes without such a barrier races (triton#11328, #11411). Order that arrivals at mbarriers
-give between blocks is not examined.
+Only one block of a cluster (`num-ctas`) is examined. Any block may start a multicast copy, so the
+copy may happen at any time after the last cluster barrier. A block that reuses bytes without a
+cluster barrier therefore races with the copy (triton#11328, #11411). The order that mbarriers
+ensure between blocks is not examined.
 
 What this module does not see: masks, proxies, and a copy's effect in other blocks of a cluster.
 """
@@ -36,7 +37,7 @@ TENSOR: Final = re.compile(r"tensor<.*>")
 
 
 def scratch(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Add the use of an op's scratch bytes: a write, a barrier, a read."""
+    """Add the use of an op's scratch bytes: a write, a barrier and a read."""
     if op.name == "tt.call":
         raise walk.refuse(op, "calls a function that was not inlined")
     view = walk.scratch_view(op)
@@ -54,10 +55,10 @@ def allocate(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     in_tensor_memory = op.name == "ttng.tmem_alloc"
     offset = op.number("tensor_memory_col_offset" if in_tensor_memory else "allocation.offset")
     if offset is None:
-        raise walk.refuse(op, "has no offset: take the text after shared memory is allocated")
+        raise walk.refuse(op, "has no offset: pass the text after shared memory is allocated")
     whole = walk.made_view(op, len(walk.threads.homes))
     if whole is None:
-        raise walk.refuse(op, "has a type whose size is not known here")
+        raise walk.refuse(op, "has a type of unknown size")
     offset *= COLUMN if in_tensor_memory else 1
     if in_tensor_memory and (not whole.columns or op.number("tensor_memory_row_offset")):
         walk.unexamined["tensor memory that is not in blocks of 128 rows"] += 1
@@ -82,7 +83,7 @@ def tensor_type(op: IrOp) -> str:
 
 
 def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Define a name as a part of a view, or as all of it in another shape."""
+    """Define the result of an op as a part of a view, or as the whole view in another shape."""
     source = frame.names.get(op.operands[0])
     if not isinstance(source, SharedView):
         frame.names[op.results[0]] = None
@@ -91,7 +92,9 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     if op.name == "ttg.memdesc_index":
         index = frame.names.get(op.operands[1])
         if not isinstance(index, int):
-            walk.unexamined["which of several buffers is accessed, where it is known only at launch: all count"] += 1
+            walk.unexamined[
+                "the buffer of a ring that an op accesses, if known only at launch: all count as accessed"
+            ] += 1
             view = source
         else:
             view = source.indexed(index)
@@ -103,12 +106,12 @@ def view_of(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     else:
         view = source.told(walk.made_view(op, source.home))
     if view is None:
-        raise walk.refuse(op, "takes a part that does not lie inside its source")
+        raise walk.refuse(op, "takes a part that is not inside its source")
     frame.names[op.results[0]] = view
 
 
 def part_of(source: SharedView, op: IrOp, text: str, made: SharedView | None) -> SharedView | None:
-    """Return a slice of a view at constant starts, None where it does not lie inside."""
+    """Return a slice of a view at constant starts, or None if it is not inside the view."""
     starts = STARTS.search(text)
     if made is None:
         return None
@@ -129,9 +132,9 @@ def store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def scatter(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Add a write of elements known only at a launch: it may write any."""
+    """Add a scatter as a read and a write of all elements: the written ones are unknown."""
     view = walk.the_view(frame, op)
-    walk.unexamined["which elements a scatter writes, as it is known only at launch: all count"] += 1
+    walk.unexamined["the elements that a scatter writes, known only at launch: all count as written"] += 1
     walk.threads.op(frame.actor, told(op), (view,), (view,))
 
 
@@ -139,26 +142,26 @@ def barrier(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Add a barrier, if the op orders accesses to shared memory."""
     if op.name != "ttg.barrier" or re.search(r"\b(local|all)\b", op.text):
         if op.name == "ttng.cluster_barrier" and "relaxed" in op.text:
-            return  # it orders the blocks and no memory
+            return  # a relaxed barrier orders no memory accesses
         walk.threads.barrier(frame.actor, told(op))
         if op.name == "ttng.cluster_barrier":
             walk.beside.base = list(frame.actor.base)
 
 
 def copy(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Start a copy from global to shared memory; each thread waits for its own part."""
+    """Start a copy from global to shared memory; each thread waits only for its own part."""
     walk.threads.start(frame.actor, "copy", told(op), (), (walk.the_view(frame, op),))
 
 
 def commit(walk: KernelWalk, frame: Frame, _: IrOp) -> None:
-    """Make a group of the copies started since the last group."""
+    """Put the copies that were started since the last group into a new group."""
     walk.threads.commit(frame.actor, "copy")
 
 
 def wait_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most `num` groups of copies have not ended."""
+    """Wait until at most `num` groups of copies are still running."""
     if op.number("num") is None:
-        raise walk.refuse(op, "does not say in `num` how many groups of copies may be pending")
+        raise walk.refuse(op, "has no `num`, the number of groups of copies that may be pending")
     walk.threads.wait(frame.actor, "copy", op.number("num") or 0, told(op), ordering=False)
 
 
@@ -169,12 +172,12 @@ def store_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def wait_stores(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most `pendings` copies to global memory have not ended."""
+    """Wait until at most `pendings` copies to global memory are still running."""
     walk.threads.wait(frame.actor, "store", op.number("pendings") or 0, told(op), ordering=False)
 
 
 def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Start a copy from global to shared memory whose bytes an mbarrier counts."""
+    """Start a copy from global to shared memory; an mbarrier counts the copied bytes."""
     found = walk.views(frame, op)
     mbarriers = [view for view in found if view.is_barrier]
     parts = [view for view in found if not view.is_barrier]
@@ -185,7 +188,7 @@ def load_tma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     if "multicast" not in op.text:
         number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
     elif walk.mbarriers_between_blocks:
-        walk.unexamined["when a block may copy to others, where mbarriers order it"] += 1
+        walk.unexamined["the time at which a block may copy to other blocks, if mbarriers order the copy"] += 1
         number = walk.threads.op(frame.actor, told(op), mbarriers, parts, engine=True)
     else:
         number = walk.threads.op(walk.beside, f"{told(op)}, by another block", (), parts, engine=True)
@@ -210,7 +213,7 @@ def inval(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def signal(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Add a barrier; then one thread arrives or expects bytes. A false predicate: nothing."""
+    """Add a barrier; then one thread arrives or expects bytes. A false predicate skips both."""
     view, found = walk.the_view(frame, op), re.search(r", (\d{1,12})\b", op.text)
     if len(op.operands) > 1 and not walk.happens(frame, op.operands[-1]):
         return
@@ -224,7 +227,7 @@ def signal(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Arrive on an mbarrier when all copies started so far have ended."""
+    """Arrive on an mbarrier when all copies that were started so far have ended."""
     actor, view = frame.actor, walk.the_view(frame, op)
     under_way = [step for group in [*actor.groups["copy"], actor.started["copy"]] for step in group]
     number = walk.threads.op(actor, told(op), (view,), after=under_way, engine=True)
@@ -232,7 +235,7 @@ def arrive_copies(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Start a product of matrices in shared memory, by the tensor cores of a warp group."""
+    """Start a product of matrices in shared memory on the tensor cores of a warp group."""
     walk.threads.start(frame.actor, "dot", told(op), walk.views(frame, op), ())
     walk.threads.commit(frame.actor, "dot")
     if "isAsync = true" not in op.text:
@@ -240,7 +243,7 @@ def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most `pendings` products have not ended; results are views of the operands."""
+    """Wait until at most `pendings` products are still running. The results are the operands."""
     for result, operand in zip(op.results, op.operands, strict=False):
         frame.names[result] = frame.names.get(operand)
     actor = frame.actor
@@ -252,14 +255,14 @@ def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 def tensor_memory(
     walk: KernelWalk, frame: Frame, op: IrOp, reads: tuple[SharedView, ...], writes: tuple[SharedView, ...]
 ) -> None:
-    """Add an access to tensor memory; each warp accesses its own rows, in program order."""
+    """Add an access to tensor memory. Each warp accesses only its rows, in program order."""
     if frame.actor.warps > 4:
-        walk.unexamined["tensor memory between the warps of more than one warp group"] += 1
+        walk.unexamined["the order of tensor memory accesses between warps of several warp groups"] += 1
     walk.threads.op(frame.actor, told(op), reads, writes, issuer="rows of tensor memory")
 
 
 def tensor_load(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Read tensor memory, without sums that a false predicate left unwritten: these are unused."""
+    """Add a read of tensor memory; skip sums that a false predicate left unwritten and unused."""
     absent = walk.not_made - walk.threads.written
     tensor_memory(walk, frame, op, tuple(view for view in walk.views(frame, op) if view not in absent), ())
 
@@ -270,7 +273,7 @@ def tensor_store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def mma(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Start a product into tensor memory; the products of one actor run in order."""
+    """Start a product into tensor memory; the products of an actor run in program order."""
     found = walk.views(frame, op)
     scaled = op.name == "ttng.tc_gen5_mma_scaled"
     listed = [frame.names.get(name) for name in LISTED.findall(op.text.partition(" {")[0].partition(" : ")[0])]
@@ -309,7 +312,7 @@ def gather(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def program_number(_: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Define the number of this program, or the number of programs, by the guess."""
+    """Define the result as this program's number 0, or as the number of programs `PROGRAMS`."""
     frame.names[op.results[0]] = 0 if op.name == "tt.get_program_id" else PROGRAMS
 
 
@@ -338,6 +341,6 @@ OPS: Final[dict[str, Act]] = {
     "ttng.tc_gen5_mma": mma, "ttng.tc_gen5_mma_scaled": mma, "ttng.tc_gen5_commit": commit_mma,
     "ttng.fence_async_shared": pass_over, "ttng.fence_mbarrier_init_release_cluster": pass_over,
 }  # fmt: skip
-"""Name of an op that accesses shared memory or gives a number -> its effect."""
+"""Name of an op -> the function that applies its effect."""
 
 __all__ = ["OPS"]

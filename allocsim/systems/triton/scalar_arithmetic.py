@@ -1,9 +1,9 @@
-"""Integer arithmetic of the dialect `arith`: the result of an op on numbers.
+"""Computes the results of integer ops of the dialect `arith`.
 
     computed("arith.addi", [3, 4], ": i32")     # 7
-    computed("arith.cmpi", [3, None], "slt, ...")   # None: not known
+    computed("arith.cmpi", [3, None], "slt, ...")   # None: unknown
 
-A number is held as a signed integer of its width, an `i1` as 0 or 1.
+A number is stored as a signed integer of its width; an `i1` is stored as 0 or 1.
 
 What this module does not see: tensors and floating-point numbers.
 """
@@ -18,7 +18,7 @@ SOURCE: Final = re.compile(r" : i(\d{1,3}) to ")
 
 
 def _quotient(one: int, other: int) -> int:
-    """Return a quotient rounded towards zero, as processors divide."""
+    """Return a quotient rounded towards zero, or 0 for a division by zero."""
     return 0 if not other else (abs(one) // abs(other)) * (1 if (one < 0) == (other < 0) else -1)
 
 
@@ -52,7 +52,7 @@ COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
 
 
 def computed(name: str, given: Sequence[int | None], text: str) -> int | None:
-    """Return the result of an op, None if it is unknown; `text` is the op's text after its name."""
+    """Return the result of an op, or None if unknown. `text` is the op's text after its name."""
     what = name.partition(".")[2]
     if what == "select":
         return _selected(given)

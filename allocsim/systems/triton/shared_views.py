@@ -1,16 +1,17 @@
-"""Memory descriptors: the bytes of an allocation that a view names.
+"""Maps Triton's memory descriptors to the bytes of an allocation. A `SharedView` has these bytes.
 
     whole = SharedView.of("!ttg.memdesc<3x128x64xf16, #shared, #smem, mutable>", aliases, home=4)
     whole.indexed(1).sliced([0, 16], [128, 16]).runs     # offset, shape, strides in bytes
 
-A layout of shared memory is a bijection between the elements of an allocation and its places, so
-two views of one allocation share bytes if and only if they share elements. A view is therefore
-laid out as if its elements lay in row-major order. This is exact within an allocation, and between
-allocations for contiguous views. A slice of columns that meets bytes of another allocation is
-approximated: its rows lie in row-major order. Padding (`#ttg.padded_shared`) counts in the size of
-an allocation and in the offset of a block of it, not between the rows of a slice. A tensor that is
-split over the blocks of a cluster (`CGALayout`) has only this block's part.
-Tensor memory has columns of 128 rows of 4 bytes; a block of all 128 rows is a range of columns.
+A layout of shared memory is a bijection between the elements of an allocation and its places. Two
+views of an allocation therefore share bytes if and only if they share elements. For this reason a
+view is recorded as if its elements were in row-major order. This is exact within an allocation, and
+also between allocations if the views are contiguous. If a slice of columns overlaps another
+allocation, its bytes are an approximation: its rows are assumed to be in row-major order. Padding
+(`#ttg.padded_shared`) counts in the size of an allocation and in the offset of a part along the
+first dimension, but not between the rows of a slice. If a tensor is split over the blocks of a
+cluster (`CGALayout`), only this block's part is recorded. Tensor memory has columns of 128 rows of
+4 bytes; a block of all 128 rows is a range of columns.
 
 What this module does not see: banks and swizzling, partitioned layouts, blocks of 64 rows.
 """
@@ -29,62 +30,64 @@ PADDING: Final = re.compile(r"(\d{1,9}):\+(\d{1,9})")
 BASIS: Final = re.compile(r"\[([-\d, ]+)")
 TENSOR_MEMORY: Final = "#ttng.tensor_memory"
 COLUMN: Final = 512
-"""Bytes of a column of tensor memory."""
+"""The size in bytes of a column of tensor memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedView:
-    """Bytes of an allocation, as elements in row-major order."""
+    """A part of an allocation, as elements in row-major order."""
 
     home: int
     """The number of the allocation."""
     offset: int
-    """The offset of its first element in the allocation, in bytes."""
+    """The offset of the first element in the allocation, in bytes."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     """Strides in elements."""
     bits: int
     """The width of an element in bits."""
     kind: str
-    """The type of an element: `f16`, `i64`."""
+    """The type of an element, such as `f16` or `i64`."""
     padding: tuple[tuple[int, int], ...] = ()
-    """(every, by): after each `every` elements of the allocation, `by` elements are left out."""
+    """(every, by): after each `every` elements of the allocation, `by` elements are unused."""
     in_tensor_memory: bool = False
 
     @classmethod
     def of(cls, text: str, aliases: dict[str, str], home: int) -> "SharedView | None":
-        """Return the view of a whole allocation from its type, None for an unknown type."""
+        """Return the view of a whole allocation by its type, or None for an unknown type."""
         layout = _layout(text)
         whole = _whole(text, aliases.get(layout, layout))
         return whole and (replace(whole, home=home) if home else whole)
 
     @property
     def contiguous(self) -> bool:
-        """Whether its elements lie one after another in row-major order."""
+        """Whether the elements are adjacent in row-major order."""
         return _contiguous(self.shape, self.strides)
 
     @property
     def is_barrier(self) -> bool:
-        """Whether it has the type of an mbarrier."""
+        """Whether the view has the type of an mbarrier."""
         return self.kind == "i64" and math.prod(self.shape) == 1
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes of a contiguous view."""
+        """The size of the view in bytes, if the view is contiguous."""
         count = math.prod(self.shape)
         return (count + self.padded(count - 1)) * self.bits // 8 if count else 0
 
     @property
     def columns(self) -> bool:
-        """Whether it has all 128 rows of tensor memory."""
+        """Whether the view has all 128 rows of tensor memory."""
         return self.shape[-2:-1] == (128,)
 
     def indexed(self, index: int) -> "SharedView | None":
-        """Return the part at an index of its first dimension; None for no such part, or a slice."""
+        """Return the part at an index of the first dimension. Return None if the index is out of
+        range or the view is not contiguous.
+        """
         return _indexed(self, index)
 
     def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "SharedView | None":
-        """Return a part by its starts and shape in elements; None where it does not lie inside."""
+        """Return a part by its starts and shape in elements, or None if it is not inside."""
         if not len(starts) == len(shape) == len(self.shape):
             return None
         if any(low < 0 or low + size > most for low, size, most in zip(starts, shape, self.shape, strict=True)):
@@ -93,26 +96,26 @@ class SharedView:
         return replace(self, offset=self.offset + first * self.bits // 8, shape=shape, padding=())
 
     def permuted(self, order: list[int]) -> "SharedView | None":
-        """Return the view with its dimensions permuted, None where `order` is no permutation."""
+        """Return the view with permuted dimensions, or None if `order` is not a permutation."""
         if sorted(order) != list(range(len(self.shape))):
             return None
         return replace(self, shape=tuple(self.shape[i] for i in order), strides=tuple(self.strides[i] for i in order))
 
     def told(self, other: "SharedView | None") -> "SharedView | None":
-        """Return its bytes with the shape and type of another view, if this view is contiguous and
-        the other one is no larger; else itself.
+        """Return a view of the same bytes with the shape and type of `other`. If this view is not
+        contiguous or `other` is None or larger, return this view.
         """
         if other is None or not self.contiguous or other.nbytes > self.nbytes:
             return self
         return replace(other, home=self.home, offset=self.offset, in_tensor_memory=self.in_tensor_memory)
 
     def padded(self, last: int) -> int:
-        """Return how many elements of padding come before the element number `last`."""
+        """Return the number of elements of padding before the element number `last`."""
         return sum((last // every) * by for every, by in self.padding if every)
 
     @property
     def layout(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Offset, shape and strides in bytes; a contiguous view has one dimension."""
+        """The view's offset, shape and strides in bytes; a contiguous view has one dimension."""
         if self.in_tensor_memory and self.columns and self.contiguous:
             return self.offset, (max(self.nbytes, 1),), (1,)
         if self.contiguous or self.bits % 8:
@@ -127,7 +130,7 @@ class SharedView:
         return self.offset, tuple(shape), tuple(strides)
 
 
-@lru_cache(maxsize=1024)  # walks ask for the same parts again and again
+@lru_cache(maxsize=1024)  # walks look up the same parts many times
 def _layout(text: str) -> str:
     found = TYPE.search(text)
     return (found[3] or "") if found else ""
@@ -150,7 +153,7 @@ def _whole(text: str, layout: str) -> SharedView | None:
 
 
 def _in_one_block(shape: list[int], layout: str) -> tuple[int, ...]:
-    """Return the shape of one block's part: each basis of a layout halves the dimensions in it."""
+    """Return the shape of one block's part. A layout's basis halves its nonzero dimensions."""
     for basis in BASIS.findall(layout.partition("CGALayout = ")[2].partition("]]")[0]):
         steps = [int(step) for step in basis.split(",")]
         for axis, step in enumerate(reversed(steps[-len(shape) :]), 1):

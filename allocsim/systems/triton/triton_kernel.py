@@ -1,27 +1,29 @@
-"""Triton: the text of a kernel, with shared memory allocated and barriers inserted, as a document.
+"""Makes a document from the text of a Triton kernel in which shared memory is allocated and
+barriers are inserted.
 
     allocsim check kernel.ttgir
 
-Time: the ops of a walk through the kernel (`kernel_walk`), in an order that a launch may take;
-barriers, waits and mbarriers are the order between them (`block_threads`). Bytes: offsets of the
-shared memory of a block (`allocation.offset`), and columns of tensor memory.
+Time is the order of the ops in a walk through the kernel (`kernel_walk`), which is an order that a
+launch may take. Only barriers, waits and mbarriers order the ops (`block_threads`). Addresses are
+offsets in the shared memory of a block (`allocation.offset`), and columns of tensor memory.
 
-Document. A kernel is a program: its walks one after another, as launches that keep nothing in
-shared memory, each after an op `launch`. A kernel without loops has one walk, a loop one for each
-number of turns up to the number that is enough. Each executed `local_alloc`, and each op that works
-in scratch memory, has a buffer of its own; the plan has the compiler's offsets. A store into one of
-several buffers of a ring is a mutation, since the ring is one buffer in the program that the
-allocator was given. S finds lost bytes, H a missing barrier or wait.
+Document. A kernel is a program. Its walks come one after another, as launches that keep nothing in
+shared memory; each begins with an op `launch`. A kernel without loops has one walk. A loop has one
+walk for each number of turns up to the number that is enough. Each executed `local_alloc`, and each
+op with scratch memory, has a separate buffer; the plan has the compiler's offsets. A store into a
+part of a ring of buffers is a mutation, because the whole ring is one buffer for the compiler's
+allocator. Detector S finds overwritten bytes, and H finds a missing barrier or wait.
 
-How many turns are enough. Two accesses race if the second comes before any op waits for the first.
-The state at the head of a loop is the accesses since the last barrier, the copies not waited for,
-the phases of mbarriers, and the numbers that select buffers and phases. It is a function of itself
-and the turn. The selecting numbers run round rings and repeat together after `p` turns, the least
-common multiple of the rings' sizes; phases repeat after two rounds. So turn `t + 2p` does the same
-as turn `t`, and a walk of `2p + 2` turns has every pair of any longer one. Shorter walks, of no
-turn and of each number up to `p + 1`, have the ways from the begin of the loop to its end.
+Number of turns. Two accesses race if the second comes before any op waits for the first. The state
+at the head of a loop has four parts: the accesses since the last barrier, the copies not waited
+for, the phases of mbarriers, and the numbers that select buffers and phases. The state before a
+turn and the turn determine the state after it. The selecting numbers go around rings and repeat
+together after `p` turns, the least common multiple of the rings' sizes. Phases repeat after two
+rounds. Turn `t + 2p` therefore does the same as turn `t`, and a walk of `2p + 2` turns has every
+pair of accesses of any longer walk. Shorter walks, with 0 to `p + 1` turns, have the paths from the
+start of the loop to its end.
 
-`meta.triton.unexamined` of the document names what was not examined.
+`meta.triton.unexamined` of the document lists the parts that were not examined.
 """
 
 import re
@@ -47,18 +49,18 @@ if TYPE_CHECKING:
     from allocsim.verdict.records import Cause
 
 MOST_ENDLESS: Final = 3
-"""The number of walks without an end after which no larger size is tried."""
+"""After this many walks that do not end, no larger size is tried."""
 
 SIZES: Final = (
     0, 1, 16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 4096,
 )  # fmt: skip
-"""Assumed values of integer arguments, in the order in which they are tried."""
+"""The values that are tried for integer arguments, in this order."""
 
 MOST_TURNS: Final = 34
-"""The most turns of a loop: a bound on `2p + 2`."""
+"""The most turns of a loop; an upper bound of `2p + 2`."""
 
 TURNS_OUTSIDE: Final = 3
-"""The turns that are enough for a loop with another loop inside it."""
+"""The number of turns that is enough for a loop with an inner loop."""
 
 
 def looks_like(head: bytes) -> bool:
@@ -70,9 +72,9 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
-    """Return the document of a module: each kernel's walks are a program with its plan.
+    """Return the document of a module: each kernel is a program with a plan.
 
-    Raises DocumentError with line and rule. O(ops of the walks).
+    Raises DocumentError, which names the line and the rule. O(ops of the walks).
     """
     try:
         text = data.decode()
@@ -89,7 +91,7 @@ def loads(data: bytes, source: str = "kernel.ttgir") -> Document:
 
 
 def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[str]]:
-    """Return the parts of a kernel that were not examined; empty for other systems' documents."""
+    """Return the parts of a kernel that were not examined; {} if the document is not Triton's."""
     about = document.meta.get("triton")
     told = about.get("unexamined") if isinstance(about, dict) else None
     texts = [str(text) for text in told] if isinstance(told, list) else []
@@ -97,13 +99,13 @@ def remarks_on(document: Document, _: "Sequence[Cause]" = ()) -> dict[str, list[
 
 
 def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
-    """Return enough walks to have every pair of accesses, shortest first."""
+    """Return walks that together have every pair of accesses, shortest first."""
     kept: dict[tuple[int, ...], KernelWalk] = {}
     period, heads, endless, undecided, short = _period(kernel), _heads(kernel.body), 0, True, False
     wanted, most, steps = 0, Counter[int](), dict[int, list[IrOp]]()
     for size, first in product(SIZES, (True, False)):
         if not (first or undecided) or endless == MOST_ENDLESS or size < wanted:
-            continue  # the walk would repeat an earlier one, not end, or not be kept
+            continue  # the walk would repeat an earlier walk, not end, or not be kept
         try:
             walk = KernelWalk(kernel, BlockThreads(), LaunchGuess(size, first), source, OPS, steps)
             walk.run()
@@ -114,16 +116,18 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
             raise _told(error, kernel, source) from None
         except AllocsimError:
             raise
-        except (IndexError, ValueError):  # an op lacks operands or results, or has a malformed number
+        except (IndexError, ValueError):  # raised for missing operands or results and for malformed numbers
             raise DocumentError(
-                source, f"line {kernel.line}", f"an op of {kernel.name} lacks operands or results, or has a bad number"
+                source,
+                f"line {kernel.line}",
+                f"an op of {kernel.name} lacks operands or results, or has a malformed number",
             ) from None
         undecided = bool(walk.branches)
         turns = Counter({line: count for line, count in walk.turns.items() if line in heads})
         short = size == SIZES[-1] and any(count > most[line] for line, count in turns.items())
         grown = any(count > most[line] and most[line] <= 2 * period + 2 for line, count in turns.items())
         most |= turns
-        met = [most[line] for line in turns]  # other loops did not run at this size
+        met = [most[line] for line in turns]  # the other loops had no turn at this size
         if min(met, default=0) > period + 2 and not (first and undecided):
             wanted = size * (2 * period + 3) // min(met)
         if not turns or grown or not kept:
@@ -133,10 +137,12 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
     else:
         short = short or bool(endless)
     if not kept:
-        raise DocumentError(source, f"line {kernel.line}", f"{kernel.name} ended for no launch argument tried")
+        raise DocumentError(
+            source, f"line {kernel.line}", f"{kernel.name} did not end for any launch argument that was tried"
+        )
     *fewer, last = sorted(kept.values(), key=lambda walk: len(walk.path))
     if short:
-        last.unexamined["more iterations of a loop than were tried"] += 1
+        last.unexamined["iterations of a loop beyond the tried number"] += 1
     fewer = [walk for walk in fewer if max((walk.turns[line] for line in heads), default=0) <= period + 2]
     return [*fewer, last]
 
@@ -170,7 +176,7 @@ def _arenas(kernel: IrFunction) -> list[Arena]:
 
 
 def _heads(region: IrRegion) -> set[int]:
-    """Return the lines of the blocks at the heads of loops: a later block branches back to them."""
+    """Return the lines of the loop heads: blocks to which a later block branches back."""
     order = {block.label: place for place, block in enumerate(region.blocks)}
     found: set[int] = set()
     for place, block in enumerate(region.blocks):
@@ -183,7 +189,7 @@ def _heads(region: IrRegion) -> set[int]:
 
 
 def _period(kernel: IrFunction) -> int:
-    """Return after how many turns all rings are at their first buffer again, at most 16."""
+    """Return the number of turns after which all rings are at their first buffer; at most 16."""
     rings = {
         int(size)
         for block in kernel.body.blocks

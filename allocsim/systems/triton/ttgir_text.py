@@ -1,13 +1,13 @@
-"""The text of Triton's GPU dialect (TTGIR), read line by line and never run.
+"""Parses the text of Triton's GPU dialect (TTGIR) line by line.
 
     kernels = functions(text, "kernel.ttgir")
     kernels[0].blocks[0].ops[3]      # IrOp(line=21, name="ttg.local_alloc", results=("%41",), ...)
 
-The reader takes functions, blocks with arguments, ops with results, operands in the order of the
-text and regions, and the attributes of the module. Types stay text. An op's `text` is the text
-after its name, without locations.
+The parser reads functions, blocks with arguments, ops with results and regions, and the attributes
+of the module. The operands of an op are in the order of the text. Types stay text. An op's `text`
+is the text after its name, without source locations.
 
-What this module does not see: the effect of an op (`kernel_walk`).
+What this module does not see: the effects of ops (`kernel_walk`).
 """
 
 import re
@@ -31,12 +31,12 @@ PARTITION: Final = re.compile(r"(?:default|partition\d+\((.*?)\)(?: num_warps\((
 SUCCESSOR: Final = re.compile(r"\^(\w+)(?:\(([^:()]*) : (?:[^()]|\([^()]*\))*\))?")
 ATTRIBUTE: Final = re.compile(r'"?(ttg?n?g?\.[\w-]+)"? = (?:"([^"]*)"|(\d+))')
 MOST_DEEP: Final = 20
-"""The most regions nested in each other."""
+"""The largest depth of nested regions."""
 
 
 @dataclass(eq=False)
 class IrOp:
-    """An op, as the text has it."""
+    """An op as written in the text."""
 
     line: int
     name: str
@@ -46,7 +46,7 @@ class IrOp:
     regions: list["IrRegion"] = field(default_factory=list)
 
     def number(self, attribute: str) -> int | None:
-        """Return an integer among its attributes."""
+        """Return the integer value of an attribute, or None if the op has no such attribute."""
         found = re.search(rf"\b{re.escape(attribute)} = (-?\d{{1,18}})\b", self.text)
         return None if found is None else int(found[1])
 
@@ -58,7 +58,7 @@ class IrOp:
 
 @dataclass(slots=True, eq=False)
 class IrBlock:
-    """Ops in order; the last one branches or returns."""
+    """A block: ops in order, of which the last branches or returns."""
 
     label: str
     line: int
@@ -68,11 +68,11 @@ class IrBlock:
 
 @dataclass(slots=True, eq=False)
 class IrRegion:
-    """Blocks; the region begins with the first."""
+    """A region: a list of blocks. Control enters at the first block."""
 
     arguments: list[str]
     warps: int | None
-    """How many warps run it, None if the text does not say."""
+    """The number of warps that run the region; None if the text does not state it."""
     blocks: list[IrBlock] = field(default_factory=list)
 
     def block(self, label: str) -> IrBlock | None:
@@ -88,16 +88,16 @@ class IrFunction:
     line: int
     signature: str
     attributes: dict[str, str]
-    """Attributes of the module: `ttg.num-warps`, `ttg.shared`, `ttg.target`."""
+    """Attributes of the module, such as `ttg.num-warps`, `ttg.shared`, `ttg.target`."""
     aliases: dict[str, str]
-    """Name of a layout, such as `#shared` -> its text."""
+    """Name of a layout, such as `#shared` -> the text of the layout."""
     body: IrRegion
 
 
 def functions(text: str, source: str) -> list[IrFunction]:
-    """Return the functions of the last module in a text; raise DocumentError with line and rule.
+    """Return the functions of the last module in a text.
 
-    O(size).
+    Raises DocumentError, which names the line and the rule. O(size).
     """
     reader = _Reader(text, source)
     aliases: dict[str, str] = {}
@@ -110,7 +110,7 @@ def functions(text: str, source: str) -> list[IrFunction]:
             aliases[name] = layout
         elif row.startswith("module"):
             attributes = {name: word or number for name, word, number in ATTRIBUTE.findall(row)}
-            found.clear()  # a dump has a module for each pass; the last one has the plan
+            found.clear()  # a dump has a module for each pass; the last module has the plan
         elif (named := FUNCTION.match(row)) and row.endswith("{"):
             region = IrRegion(ARGUMENT.findall(named[2]), None)
             reader.region(region, 0)
@@ -124,7 +124,7 @@ def _row(line: str) -> str:
 
 
 class _Reader:
-    """The lines of a text, and the number of the current one."""
+    """Reads the lines of a text; `line` is the number of the current line."""
 
     def __init__(self, text: str, source: str) -> None:
         lines = text.splitlines()
@@ -135,7 +135,7 @@ class _Reader:
         return DocumentError(self.source, f"line {self.line}", rule)
 
     def region(self, region: IrRegion, depth: int) -> str:
-        """Read blocks up to the brace that closes the region; return the text behind the brace."""
+        """Read blocks up to the closing brace of the region; return the text after the brace."""
         if depth > MOST_DEEP:
             raise self.refuse(f"regions are nested more than {MOST_DEEP} deep")
         block = IrBlock("", self.line, region.arguments)
@@ -146,7 +146,7 @@ class _Reader:
                 return row[1:]
             if found := PARTITION.match(row):
                 if not block.ops:
-                    raise self.refuse("a region begins here, and no op stands before it")
+                    raise self.refuse("a region begins here, but no op comes before it")
                 part = IrRegion(ARGUMENT.findall(found[1] or ""), int(found[2]) if found[2] else None)
                 block.ops[-1].regions.append(part)
                 self.region(part, depth + 1)

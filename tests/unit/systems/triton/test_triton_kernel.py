@@ -143,7 +143,7 @@ def test_warp_groups_that_wait_each_for_their_own_products_race():
             "matmul_gfx942",
             "ttg.local_store",
             "ttg.local_mystery",
-            "uses shared memory, and which bytes it accesses is not",
+            "uses shared memory, but the bytes that it accesses",
         ),
         ("matmul_sm80", "cf.br ^bb1(", "cf.br ^bb9(", "branches to ^bb9"),
         ("softmax_sm80", "%c0_i32 = arith.constant 0", "arith.constant 0", "lacks operands or results"),
@@ -197,7 +197,7 @@ def test_commits_that_nobody_waits_for_race_with_the_end_of_their_mbarriers():
 def test_blocks_of_a_cluster_are_named_as_not_examined():
     document = loads(changed("descriptors_sm90", '"ttg.num-ctas" = 1', '"ttg.num-ctas" = 2'), "kernel")
     (said,) = systems.remarks_on(document)["not examined"]
-    assert said.startswith("thread blocks of a cluster")
+    assert said.startswith("accesses of other blocks of the cluster")
 
 
 MULTICAST = b"""#b = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0], CGALayout = [[0, 0]]}>
@@ -247,11 +247,14 @@ def test_blocks_that_tell_each_other_by_mbarriers_are_not_accused_but_named():
     )
     document = loads(kernel.replace(b"tt.return", arrival), "kernel")
     assert check(document).violations == ()
-    assert "when a block may copy to others, where mbarriers order it" in systems.remarks_on(document)["not examined"]
+    assert (
+        "the time at which a block may copy to other blocks, if mbarriers order the copy"
+        in systems.remarks_on(document)["not examined"]
+    )
 
 
 def test_a_wait_that_other_blocks_may_end_is_refused_by_name():
-    with pytest.raises(DocumentError, match="other blocks of the cluster may end, and those are not examined"):
+    with pytest.raises(DocumentError, match="only other blocks of the cluster can end, and these are not examined"):
         loads(MULTICAST.replace(b"%bar, 1 :", b"%bar, 2 :"), "kernel")
 
 
@@ -261,7 +264,7 @@ def test_stores_to_another_blocks_memory_are_refused_by_name():
         b"%far = ttng.map_to_remote_buffer %view, %zero : !ttg.memdesc<64x64xf16, #s, #smem, mutable>\n    tt.return"
     )
     with pytest.raises(
-        DocumentError, match=r"ttng\.map_to_remote_buffer uses shared memory, and which bytes it accesses is not"
+        DocumentError, match=r"ttng\.map_to_remote_buffer uses shared memory, but the bytes that it accesses"
     ):
         loads(MULTICAST.replace(b"tt.return", remote), "kernel")
 
@@ -399,7 +402,7 @@ LOOP = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, 
 def test_a_loop_of_which_no_walk_comes_to_its_end_is_named_as_not_examined():
     """The walk without a turn ends, those with turns do not: what they would show was not seen."""
     said = systems.remarks_on(loads(LOOP, "kernel"))["not examined"]
-    assert said == ["more iterations of a loop than were tried"]
+    assert said == ["iterations of a loop beyond the tried number"]
 
 
 BESIDE = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, %n: i32)").replace(
