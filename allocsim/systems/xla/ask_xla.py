@@ -1,16 +1,17 @@
-"""XLA's buffer assignment for the CPU, asked through jax: for each arena of a question, a function
-is compiled whose arrays have the lifetimes and sizes of the question.
+"""Gets buffer assignments of XLA's CPU compiler through jax. For each arena of a request, this
+module compiles a function with arrays that have the requested lifetimes and sizes.
 
-XLA accepts no problem from outside, so the function encodes it. Each array of bytes is the result
-of a sort (XLA fuses nothing with a sort) at the step where its lifetime begins. Each step makes a
-number from one element of each array that begins or ends there, and the next step's sorts depend on
-that number: this leaves XLA only the asked order. A pinned array is a result of the function.
-The function is not run; the slots are read from XLA's dump of its buffer assignment.
+XLA accepts no allocation problem as input, so the function encodes the problem. Each array of bytes
+is the result of a sort at the step where its lifetime begins, because XLA fuses nothing with a
+sort. Each step computes a number from one element of each array that begins or ends there. The
+sorts of the next step depend on that number, so XLA must keep the requested order. A pinned array
+is a result of the function. The function is not run; the slots are read from XLA's dump of the
+buffer assignment.
 
-XLA gives the arrays the lifetimes of the question. A few more arrays live beside them: the numbers,
-and the operand of each sort.
+In XLA's assignment the arrays have the requested lifetimes. The assignment also has a few other
+arrays: the numbers, and the operand of each sort.
 
-What this module does not see: pairs in place, memory spaces, and arrays of no bytes.
+What this module does not see: in-place pairs, memory spaces, and arrays of 0 bytes.
 """
 
 import os
@@ -33,10 +34,10 @@ os.environ["XLA_FLAGS"] = (
 )
 
 ALIGNMENT = 64
-"""XLA `cpu_function_runtime.h`, `MinAlign`."""
+"""Alignment in bytes of XLA's allocations (`MinAlign` in `cpu_function_runtime.h`)."""
 
 MOST = (1 << 31) - 1
-"""The most elements of a sort, which addresses them with 32 bits."""
+"""The most elements of a sort: XLA's sort addresses elements with 32 bits."""
 
 ALLOCATION = re.compile(r"allocation \d+: size (\d+)")
 VALUE = re.compile(r" value: <\d+ ([\w.\-]+) @0> \(size=\d+,offset=(\d+)\)")
@@ -44,9 +45,9 @@ SORTED = re.compile(r"%?([\w.\-]+) = s8\[\d+\]\{0\} sort\(.*op_name=\"[^\"]*/buf
 
 
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
-    """Return the offset of each array in bytes. XLA's allocations are laid one after another."""
+    """Return the offset of each array in bytes; XLA's allocations are placed end to end."""
     if any(row.nbytes > MOST for row in buffers):
-        raise RefusedError(f"an array has more than {MOST} bytes, the most that is asked for")
+        raise RefusedError(f"an array has more than {MOST} bytes, the most that XLA can sort")
     offsets: list[int] = arena_by_arena(_arena, buffers, steps)
     return offsets
 
@@ -58,7 +59,9 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
             begin = [place for place, row in enumerate(rows) if row.start == step]
             for place in begin:
                 with jax.named_scope(f"buffer{place}"):
-                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (number + place)  # a sort needs 2
+                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (
+                        number + place
+                    )  # a sort needs 2 elements
                     made[place] = jax.lax.sort(given.astype(jnp.int8))
             end = [place for place, row in enumerate(rows) if row.stop - 1 == step and place not in begin]
             for place in begin + end:
@@ -75,12 +78,12 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     jax.clear_caches()
     if found.keys() != set(range(len(rows))):
-        raise RefusedError(f"XLA's assignment has {len(found)} of the {len(rows)} sorts that stand for the buffers")
+        raise RefusedError(f"XLA's assignment has {len(found)} of the {len(rows)} sorts that represent the buffers")
     return [found[place] for place in range(len(rows))]
 
 
 def _slots(text: str, names: dict[str, int]) -> dict[int, int]:
-    """Return array -> offset in bytes, from an assignment's text; `names` has the sort of each."""
+    """Return array -> offset in bytes from an assignment's text; `names` maps sorts to arrays."""
     found: dict[int, int] = {}
     size = base = end = 0
     for line in text.splitlines():

@@ -1,11 +1,11 @@
-"""XLA's `buffer-assignment.txt`: the allocation and offset of each value.
+"""Reads XLA's `buffer-assignment.txt`, which has the allocation and offset of each value.
 
     allocation 3: size 65536, parameter 5, shape |f32[256,64]| at ShapeIndex {}, maybe-live-out:
      value: <994 ynn_fusion.27 @0> (size=16384,offset=0): f32[2,4,32,16]{3,2,1,0}
 
-An allocation is an arena of its own, named in XLA's words, so offsets are XLA's. Where values of
-several colours (memory spaces) stand in one allocation, each colour is an arena. A value is named
-by its instruction and its index in the instruction's shape.
+Each allocation is a separate arena with XLA's name, so offsets are XLA's offsets. If an allocation
+has values of several colours (memory spaces), each colour is a separate arena. The key of a value
+is its instruction and its index in the instruction's shape.
 
 Source: XLA `buffer_assignment.cc`, `BufferAllocation::ToString`, `HloValue::ToShortString`.
 """
@@ -21,8 +21,8 @@ from allocsim.model.layout import LIMIT
 from allocsim.systems.xla.hlo_text import Index
 
 ALIGNMENT: Final = 64
-"""Bytes to which XLA's CPU backend aligns values in an allocation (`Align` of
-`xla/backends/cpu/alignment.h`); its GPU backend aligns to multiples of it."""
+"""The alignment in bytes of values in an allocation of XLA's CPU backend (`Align` in
+`xla/backends/cpu/alignment.h`). The GPU backend uses multiples of this alignment."""
 
 _ALLOCATION: Final = re.compile(r"allocation (\d{1,9}): size (\d{1,19})(.*?):?$")
 _VALUE: Final = re.compile(
@@ -32,7 +32,7 @@ _VALUE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The place of a value, in bytes, and its kind."""
+    """The arena, offset and size in bytes of a value, and whether it is a phi or a constant."""
 
     arena: int
     offset: int
@@ -43,7 +43,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The values of a module by instruction and index, and their arenas."""
+    """The arenas of a module, and its values by (instruction, index)."""
 
     arenas: tuple[Arena, ...]
     values: Mapping[tuple[str, Index], Assigned]
@@ -51,7 +51,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ListedValue:
-    """A value as an assignment lists it; offset and size are bytes of its allocation."""
+    """A value in the list of an assignment; its offset in its allocation and size are bytes."""
 
     key: tuple[str, Index]
     colour: int
@@ -59,12 +59,12 @@ class ListedValue:
     nbytes: int
     phi: bool
     place: str = ""
-    """The line that lists it, for messages."""
+    """The line of the list, for error messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedAllocation:
-    """An allocation as an assignment lists it."""
+    """An allocation in the list of an assignment."""
 
     number: int
     size: int
@@ -76,7 +76,7 @@ class ListedAllocation:
 def parse_assignment(text: str, source: str) -> Assignment:
     """Return the arenas and values in an assignment's text.
 
-    Raises DocumentError with line and rule. O(text).
+    Raises DocumentError, which names the line and the rule. O(text).
     """
     if not text.startswith("BufferAssignment:"):
         raise DocumentError(source, "line 1", "does not begin with BufferAssignment:")
@@ -104,9 +104,9 @@ def parse_assignment(text: str, source: str) -> Assignment:
 
 
 def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
-    """Return the values of allocations; each colour of an allocation is an arena.
+    """Return the arenas and values of listed allocations; each colour of an allocation is an arena.
 
-    Raises DocumentError with the place of a contradiction in the list. O(values).
+    Raises DocumentError with the place at which the list contradicts itself. O(values).
     """
     found: dict[tuple[str, Index], Assigned] = {}
     arenas: list[Arena] = []
@@ -137,13 +137,13 @@ def assigned(rows: Sequence[ListedAllocation], source: str) -> Assignment:
 
 
 def _named(allocation: int, colour: int) -> str:
-    """Return the name of an arena in XLA's words; colour 0, the default memory, is not named."""
+    """Return XLA's name of an arena; colour 0, the default memory, is not in the name."""
     return f"allocation {allocation}" + (f" of colour {colour}" if colour else "")
 
 
 def in_common_arenas(assignments: Sequence[Assignment]) -> tuple[Assignment, ...]:
-    """Return assignments of several modules over common arenas. Arenas of one name become one, as
-    large as the largest of them. O(values).
+    """Return the assignments of several modules with common arenas. Arenas with the same name
+    become one arena with the largest capacity of these arenas. O(values).
     """
     sizes: dict[str, int] = {}
     for row in assignments:

@@ -1,16 +1,18 @@
-"""Collectives of a partitioned module: which ranks take part in an instruction together.
+"""Finds the ranks that take part in the collective instructions of a partitioned module.
 
     told = meeting_of(row, module.ranks)
     told.parts, told.params         # ((0, 1), (2, 3)), {}
 
-A rank is a partition. All ranks run one module, so the k-th meeting of a part's ranks is the k-th
-of each of them. A channel is no communicator: all collectives of a module may have one number.
-`replica_groups` has three forms: lists, `[2,4]<=[8]T(1,0)` (the numbers from 0 on as an array,
-transposed, a row for each part), and `mesh['x'=4,'y'=2] {'x'}` (ranks are the points of a mesh; the
-ranks of a part differ in the named axes alone). Without it all ranks are one part.
+A rank is a partition, and a part is a set of ranks that communicate with each other. All ranks run
+the same module, so the k-th collective of a part is the k-th collective of each rank in the part. A
+channel is not a communicator: all collectives of a module may have the same channel number.
+`replica_groups` has three forms. The first is a list of lists. In the form `[2,4]<=[8]T(1,0)`, the
+numbers from 0 on are an array that is transposed and reshaped; each row is a part. In the form
+`mesh['x'=4,'y'=2] {'x'}`, ranks are the points of a mesh, and the ranks of a part differ only in
+the named axes. Without `replica_groups` all ranks are one part.
 
-What this module does not see: modules with replicas beside partitions, and protos, which hold the
-groups in fields of their own. For both the answer is None.
+What this module does not see: modules with both replicas and partitions, and protos, which have the
+groups in other fields. `meeting_of` returns None for both.
 
 Source: XLA `collective_ops_utils.h` (the participants), `replica_group.h`, `mesh_and_axis.h`.
 """
@@ -40,10 +42,10 @@ COLLECTIVES: Final = frozenset(
 )
 
 UNREAD: Final = COLLECTIVES | {"ragged-all-to-all", "send", "recv"}
-"""Instructions in which ranks meet, with those whose participants this module cannot read."""
+"""All collective instructions, including kinds with participants that are not read here."""
 
 BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
-"""Kinds whose group numbers are partitions whenever they have a channel."""
+"""Kinds of collectives with group numbers that are partitions if they have a channel."""
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -55,15 +57,15 @@ _PAIRS: Final = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?\s*)*)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCollective:
-    """The parts of the ranks that meet in an instruction, and its parameters."""
+    """The parts of the ranks that take part in an instruction, and its parameters."""
 
     parts: Parts
     params: Mapping[str, Any]
 
 
 def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
-    """Return which of `ranks` ranks meet in an instruction; None where it is no collective or the
-    form of its groups is unknown. O(ranks).
+    """Return the ranks that take part in an instruction, for `ranks` ranks in all. Return None if
+    the instruction is not a collective or the form of its groups is not supported. O(ranks).
     """
     kind = row.opcode.removesuffix("-start")
     if row.opcode not in COLLECTIVES or row.number("channel_id") is None or not 1 < ranks <= MOST:
@@ -78,14 +80,16 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
             return None
         return RankedCollective(parts=whole, params={"pairs": moved})
     by_rank = kind in BY_PARTITION or "use_global_device_ids=true" in row.attributes
-    parts = _parts(row.attributes, whole) if by_rank else whole  # else numbers are replicas, of which there is one
+    parts = (
+        _parts(row.attributes, whole) if by_rank else whole
+    )  # else the numbers are replicas, and there is only one replica
     if parts is None or sorted(rank for part in parts for rank in part) != list(range(ranks)):
         return None
     return RankedCollective(parts=parts, params={})
 
 
 def _parts(attributes: str, whole: Parts) -> Parts | None:
-    """Return the parts in `replica_groups`; `whole` where it is absent, None for another form."""
+    """Return the parts in `replica_groups`; `whole` if it is absent, None for another form."""
     if lists := _LISTS.search(attributes):
         return tuple(_numbers(lists[1])) or whole
     if array := _ARRAY.search(attributes):
@@ -106,7 +110,7 @@ def _parts(attributes: str, whole: Parts) -> Parts | None:
 
 
 def _laid(lengths: tuple[int, ...], order: tuple[int, ...], shape: tuple[int, ...]) -> Parts | None:
-    """Return the rows of an array: 0, 1, ... reshaped to `lengths`, transposed, and to `shape`."""
+    """Return the rows of 0, 1, ... reshaped to `lengths`, transposed and reshaped to `shape`."""
     count = prod(lengths)
     fits = len(shape) == 2 and shape[0] * shape[1] == count and sorted(order) == list(range(len(lengths)))
     if not fits or not 0 < count <= MOST:

@@ -1,14 +1,15 @@
-"""Over which operands the result of an HLO kernel may lie, with the source of each rule.
+"""Decides which operands may share bytes with the result of an HLO kernel. The table has the rules
+and their sources.
 
-| op | safe | source |
+| op | operands that may share bytes with the result | source |
 |---|---|---|
-| element by element (`ELEMENTWISE`) | every operand of the same width that lies in the same order (`hlo_places`) | XLA `HloDataflowAnalysis::CanShareOperandBufferWithUser`: users that are elementwise on the operand |
+| elementwise (`ELEMENTWISE`) | every operand of the same width with the same order of elements in memory (`hlo_places`) | XLA `HloDataflowAnalysis::CanShareOperandBufferWithUser`: users that are elementwise on the operand |
 | `UPDATES` | the operand that is updated | XLA `HloDataflowAnalysis::GetInPlaceInputOutputPairs` |
-| `custom-call` | what `output_to_operand_aliasing` lists | the same |
-| a fusion | an operand all whose uses lead to the result element by element, each from its own place (`hlo_places`), or as what is updated | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
-| a fusion that updates a part of an operand by a slice of it | by the order of reads and writes (`hlo_windows`) | |
-| `NEVER` | none: an element of the result is made of other elements | what the op computes |
-| anything else, a custom fusion | unknown (`None`) | |
+| `custom-call` | the operands that `output_to_operand_aliasing` lists | the same |
+| a fusion | an operand, if every use on the way to the result is elementwise and reads each element at its own place (`hlo_places`), or is the updated operand | the same, `HloInstruction::IsElementwiseOnOperand` for fusions |
+| a fusion that updates a part of an operand from a slice of the same operand | depends on the order of reads and writes (`hlo_windows`) | |
+| `NEVER` | none: an element of the result is computed from elements at other places | the definition of the op |
+| any other op, and a custom fusion | unknown (`None`) | |
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +32,10 @@ ELEMENTWISE: Final = frozenset((
 ))  # fmt: skip
 
 KEEPING: Final = ELEMENTWISE | {"bitcast"}
-"""Ops whose element k of the result is made of element k of each operand, in row-major order."""
+"""Ops that compute element k of the result from element k of each operand, in row-major order."""
 
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
-"""Ops whose result i may lie over operand i: every i of `sort` and `all-reduce`, else the first."""
+"""Ops with in-place result i and operand i: all i for `sort` and `all-reduce`, otherwise i = 0."""
 
 NEVER: Final = frozenset((
     "broadcast", "concatenate", "convolution", "dot", "fft", "gather", "iota", "pad", "reduce", "reduce-window", "rng",
@@ -44,10 +45,9 @@ NEVER: Final = frozenset((
 CUSTOM: Final = "kind=kCustom"
 Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
 """(called computations, whether the fusion is custom, number of operands) -> for each operand SAFE,
-UNSAFE or UNKNOWN. A cache: many fusions, and each turn of a loop, may call one computation.
-"""
+UNSAFE or UNKNOWN. This is a cache, because many fusions may call the same computation."""
 STEP: Final = 8
-"""The price of one step through a fusion, in comparisons."""
+"""The number of comparisons that one step through a fusion is charged as."""
 
 
 def pairs(
@@ -59,15 +59,15 @@ def pairs(
     *,
     fusions: Fusions,
 ) -> tuple[Pair, ...] | None:
-    """Return the in-place pairs of a kernel; None where a pair of equal sizes is unknown.
+    """Return the in-place pairs of a kernel; None if it is unknown for a pair of equal sizes.
 
     Args:
         module: the module that has the computation of a fusion.
         row: the kernel.
-        widths: for each operand, its bytes and the first result's; a pair needs equal sizes.
+        widths: for each operand, its bytes and the bytes of the first result; a pair needs equal sizes.
         results: the number of arrays that the kernel writes.
-        leaves: for each operand its layout, None for a tuple.
-        fusions: the module's fusions examined so far; a new one is added.
+        leaves: for each operand its layout, or None for a tuple.
+        fusions: the cache of fusions that were examined; this function adds to it.
     """
     if row.opcode == "fusion":
         key = row.called("calls"), CUSTOM in row.attributes, len(widths)
@@ -89,7 +89,7 @@ def pairs(
 
 
 def _alone(row: Instruction, leaf: Leaf | None) -> int:
-    """Return SAFE, UNSAFE or UNKNOWN for an operand of an op outside a fusion."""
+    """Return SAFE, UNSAFE or UNKNOWN for an operand of an elementwise op outside a fusion."""
     try:
         return safety(passed(None, row, leaf))
     except NotKnownError:
@@ -97,7 +97,7 @@ def _alone(row: Instruction, leaf: Leaf | None) -> int:
 
 
 def _listed(row: Instruction) -> tuple[Pair, ...]:
-    """Return the pairs that a custom call lists: `{{}: (0, {})}` or `{{1}: (2, {})}`."""
+    """Return the in-place pairs that a custom call lists: `{{}: (0, {})}` or `{{1}: (2, {})}`."""
     import re  # noqa: PLC0415 - rare
 
     text = row.attributes.partition("output_to_operand_aliasing=")[2]
@@ -106,7 +106,7 @@ def _listed(row: Instruction) -> tuple[Pair, ...]:
 
 
 def _fusion(module: ReadableModule, row: Instruction, operands: int) -> list[int] | None:
-    """Return SAFE, UNSAFE or UNKNOWN for each operand of a fusion; None for a custom fusion."""
+    """Return SAFE, UNSAFE or UNKNOWN for each operand of a fusion; None if it is not readable."""
     called = row.called("calls")
     if CUSTOM in row.attributes or len(called) != 1:
         return None
@@ -128,7 +128,7 @@ def _is_given(line: Instruction) -> bool:
 
 
 def _walk(name: str, users: Mapping[str, Sequence[Instruction]], by_name: Mapping[str, Instruction]) -> int:
-    """Follow every use of a fusion's parameter to the result; return the worst word found."""
+    """Follow every use of a fusion's parameter to the result; return the worst outcome found."""
     left: list[tuple[str, Places]] = [(name, None)]
     seen, found = {(name, b"")}, {SAFE}
     while left and UNSAFE not in found:

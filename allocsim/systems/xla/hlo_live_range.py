@@ -1,4 +1,4 @@
-"""XLA's `live-range.txt`: the lifetimes that XLA believes the values have.
+"""Reads XLA's `live-range.txt`, which has the lifetimes that XLA believes the values have.
 
     HloLiveRange (max 40):
       InstructionSequence:
@@ -7,15 +7,16 @@
       BufferLiveRange:
         while.10{2}:23-40
 
-Time: the place of an instruction in the sequence, which has each called computation once, before
-its caller. A range is closed; one that ends at the number of instructions lasts to the end.
-`believed` converts both once. An *event* is one execution of an instruction, with XLA's time and
-the first op that it became. A range that begins with an instruction lasts to the first later event
-whose time is beyond the range's end or before its beginning; an earlier time means that another
-turn of a loop began. At the borders of loops and conditionals, where values are passed on, the
-event's time is the last one plus 1: XLA ends the ranges of these values there.
+XLA's time is the position of an instruction in the sequence. The sequence has each called
+computation once, before its caller. A range is closed; if it ends at the number of instructions, it
+lasts to the end. `believed` converts times and ranges to steps of ops. An *event* is one execution
+of an instruction, with XLA's time and the first op of this execution. The range of a value lasts
+from its event to the first later event with a time after the end or before the beginning of XLA's
+range. An earlier time means that another turn of a loop began. At the borders of loops and
+conditionals, values are passed on. The time of this event is the last time plus 1, because XLA ends
+the ranges of these values there.
 
-What this module does not see: the peak and the stack traces below the ranges.
+What this module does not see: the peak and the stack traces that follow the ranges in the file.
 
 Source: XLA `hlo_live_range.cc`, `HloLiveRange::ToString`, `FlattenSchedule`.
 """
@@ -33,7 +34,7 @@ from allocsim.model.layout import Int64s
 from allocsim.systems.xla.hlo_text import Index
 
 Key = tuple[str, Index]
-"""A value: its instruction, and its index in the instruction's shape."""
+"""The key of a value: its instruction, and its index in the instruction's shape."""
 
 _PLACE: Final = re.compile(r"    (\d{1,9}):([\w.\-]+)")
 _RANGE: Final = re.compile(r"    ([\w.\-]+)\{([\d,]*)\}:(\d{1,9})-(\d{1,9})")
@@ -45,25 +46,23 @@ class LiveRanges:
 
     source: str
     time: Mapping[str, int]
-    """Instruction -> its place in the sequence."""
+    """Instruction -> its position in the sequence."""
     ranges: Mapping[Key, tuple[int, int]]
-    """Value -> first and last time, closed."""
+    """Value -> the first and last time of its range, which is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """The origin of a buffer of the program: its value and the event that made it."""
+    """The value of a buffer of the program, and the event that made the buffer."""
 
     key: Key
     event: int
     step: int
-    """The op that writes it first."""
+    """The first op that writes the buffer."""
 
 
 def parse_live_ranges(text: str, source: str) -> LiveRanges:
-    """Return the sequence and the ranges of a dump. Raises DocumentError with line and rule.
-    O(text).
-    """
+    """Return the sequence and the ranges in a text, or raise DocumentError. O(text)."""
     lines = text.split("\n")
     if not lines[0].startswith("HloLiveRange"):
         raise DocumentError(source, "line 1", "does not begin with HloLiveRange")
@@ -102,17 +101,16 @@ def parse_live_ranges(text: str, source: str) -> LiveRanges:
 def believed(
     program: Program, live: LiveRanges, times: Sequence[int], steps: Sequence[int], born: Sequence[Born]
 ) -> Problem:
-    """Return XLA's ranges as the belief of one way through the module.
+    """Return XLA's ranges as the belief about one way through the module.
 
     Args:
-        program: the way; buffer i is that of `born[i]`.
+        program: the program of the way; buffer i has the value `born[i]`.
         live: XLA's ranges.
         times: XLA's time of each event, in the order in which the events run.
-        steps: for each event, the first op that it became.
-        born: for each buffer its value, and the event and op that made it.
+        steps: for each event, its first op.
+        born: for each buffer its value, and the event and op that made the buffer.
 
-    A buffer without a range gets its true lifetime as the believed one. O((events + buffers) log
-    events).
+    A buffer without a range gets its true lifetime. O((events + buffers) log events).
     """
     known = [live.ranges.get(row.key) for row in born]
     event = np.array([row.event for row in born], dtype=np.int64)
@@ -132,11 +130,12 @@ def believed(
 
 
 def with_sharing(plan: Plan, cut: Bools) -> Plan:
-    """Return the plan with a belief of which buffers may share bytes; without a belief, as it is.
+    """Return the plan with a belief about the buffers that may share bytes.
 
-    Where an op's result lies over an operand, their ranges meet at the op, so XLA believes that
-    they may share. These pairs are added unless the ops declare all of them. Before that, `_apart`
-    moves the ends of the ranges that XLA cut (`cut`). O(operands x results).
+    If an op's result and an operand have the same slot and their ranges meet at the op, XLA
+    believes that they may share bytes. These pairs are added to the belief unless the ops declare
+    all of them. Before that, `_apart` moves the ends of the ranges that XLA cut (`cut`). A plan
+    without a problem is returned unchanged. O(operands x results).
     """
     if plan.problem is None:
         return plan
@@ -162,8 +161,9 @@ def with_sharing(plan: Plan, cut: Bools) -> Plan:
 
 def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
     """Return the belief without the cuts that XLA makes between values of one buffer
-    (`NormalizeAliasedBuffers`). XLA ends a cut range where the next range of its slot begins. Here
-    it ends before that op, if the op does not read it, or else after its last read.
+    (`NormalizeAliasedBuffers`). XLA ends a cut range at the op where the next range of its slot
+    begins. Here the range ends after the buffer's last use, or before that op if the op does not
+    read it.
     """
     ops, home = plan.program.ops, plan.program.values.buffer
     count = len(plan.arena)
@@ -182,10 +182,10 @@ def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
 
 
 def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> Int64s:
-    """Return for each row the first event from `begin` on whose time is below `low` or above
-    `high`; the number of events where there is none.
+    """Return, for each row, the first event from `begin` on that has a time below `low` or above
+    `high`; the number of events if no event has.
 
-    Each row skips runs of 2^k events, largest first, by a table of each run's extremes.
+    Each row skips runs of 2^k events, largest first, by a table of the extremes of each run.
     """
     least, most = [when], [when]
     while 2 << (len(least) - 1) <= len(when):
@@ -202,7 +202,7 @@ def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> In
 
 
 def _uses(program: Program) -> tuple[Int64s, Int64s]:
-    """Return the first step at which each buffer is used, and the step after the last use."""
+    """Return, for each buffer, the step of its first use and the step after its last use."""
     first = np.full(len(program.buffers), len(program.ops), dtype=np.int64)
     stop = np.zeros(len(program.buffers), dtype=np.int64)
     ops = program.ops

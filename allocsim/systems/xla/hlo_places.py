@@ -1,19 +1,19 @@
-"""Which element of its operand each element of a kernel's result reads, in the order of memory.
+"""Computes which element of the operand each element of a kernel's result reads, in memory order.
 
-HLO's element-by-element ops keep the logical index of an element, not its place in memory: `copy`
-of f32[20,20]{1,0} to {0,1} transposes in memory. A kernel is emitted as one loop over its result,
-in the order of memory. So the result may lie over an operand where each element reads the operand
+HLO's elementwise ops keep the logical index of an element, but not its place in memory: `copy` of
+f32[20,20]{1,0} to {0,1} transposes in memory. XLA emits a kernel as one loop over its result in
+memory order. The result may therefore share bytes with an operand if each element reads the operand
 at its own place:
 
-| the k-th element of the result reads the operand at place p | |
+| the k-th element of the result reads the operand at place p | outcome |
 |---|---|
 | p = k, for all | safe |
-| p < k for some: an earlier turn wrote that place | unsafe |
-| p > k for some, else p = k | unknown: right in this order, which XLA does not promise |
+| p < k for some k: an earlier turn of the loop wrote that place | unsafe |
+| p > k for some k, otherwise p = k | unknown: correct in this order, which XLA does not guarantee |
 
-Places are a permutation of an array's elements; None stands for the identity.
+Places are a permutation of an array's elements; None is the identity permutation.
 
-What this module does not see: ops whose element reads several elements; slices (`hlo_windows`).
+What this module does not see: ops that compute an element from several elements; slices.
 """
 
 import re
@@ -27,25 +27,25 @@ from allocsim.systems.xla.hlo_text import Instruction, Leaf
 from allocsim.systems.xla.hlo_windows import MOST, SAFE, UNKNOWN, UNSAFE
 
 MOVING: Final = frozenset(("transpose", "reverse", "reshape"))
-"""Ops whose every element is one element of the operand, from another index."""
+"""Ops that only move elements: each element is one element of the operand at some index."""
 
 Places = Int64s | None
 
 
 class NotKnownError(Exception):
-    """An operand or result is tiled, no array, of more than `MOST` elements, or of other size."""
+    """Raised if an array is tiled, is a tuple, has more than `MOST` elements or another size."""
 
 
 def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
-    """Return the places that the result of `line` reads, given those that its operand reads.
+    """Return the places that the result of `line` reads, given the places that its operand reads.
 
     Args:
         places: the places of the operand's elements, in the order of its memory.
-        line: an op element by element, or one of `MOVING`, or `bitcast`.
+        line: an elementwise op, an op in `MOVING`, or `bitcast`.
         source: the layout of the operand.
 
     Raises:
-        NotKnownError: as its class says; so is one without `dimensions`. O(elements) at most.
+        NotKnownError: as in its docstring, or if `dimensions` is missing. O(elements) at most.
     """
     if line.opcode == "bitcast":
         return places
@@ -67,7 +67,7 @@ def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
 
 
 def safety(places: Places) -> int:
-    """Return SAFE, UNSAFE or UNKNOWN for a result over an operand read at these places."""
+    """Return SAFE, UNSAFE or UNKNOWN for an in-place result, given the places that it reads."""
     if places is None:
         return SAFE
     late = np.arange(len(places)) - places
@@ -75,7 +75,7 @@ def safety(places: Places) -> int:
 
 
 def _moved(logical: Int64s, line: Instruction) -> Int64s:
-    """Return the operand's elements at the indices of the result: transposed, flipped or as is."""
+    """Return the operand's elements at the result's indices: transposed, flipped or unchanged."""
     if line.opcode == "transpose":
         return logical.transpose(_dimensions(line))
     if line.opcode == "reverse":
@@ -91,13 +91,13 @@ def _dimensions(line: Instruction) -> tuple[int, ...]:
 
 
 def _slowest_first(leaf: Leaf) -> tuple[int, ...]:
-    """Return the axes, the one with the largest stride first."""
+    """Return the axes sorted by stride, largest first."""
     assert leaf.dims is not None
     return tuple(reversed(leaf.minor_to_major)) or tuple(range(len(leaf.dims)))
 
 
 def _order(leaf: Leaf) -> tuple[int, ...]:
-    """Return the axes longer than 1, slowest first; arrays of equal order and shape lie alike."""
+    """Return the axes longer than 1 by descending stride, which with the shape fix the layout."""
     assert leaf.dims is not None
     return tuple(axis for axis in _slowest_first(leaf) if leaf.dims[axis] != 1)
 

@@ -1,16 +1,16 @@
-"""XLA's `*.hlo.pb` (`--xla_dump_hlo_as_proto`): an HloProto, with the scheduled module and the
-BufferAssignmentProto in one file.
+"""Reads XLA's `*.hlo.pb` (`--xla_dump_hlo_as_proto`): an HloProto, which has the scheduled module
+and the BufferAssignmentProto in one file.
 
-The reader returns the same records as the reader of the texts: a module whose computations are
-parsed on demand, and the assignment of its values. Instructions stand in the order of the schedule.
-The proto does not mark phis. A value is taken for a phi where a loop, a conditional, or a parameter
-of any computation but the entry defines it.
+The reader returns the same records as the reader of the texts: a module with computations that are
+parsed on demand, and the assignment of its values. Instructions are in the order of the schedule.
+The proto does not mark phis. A value is treated as a phi if a loop, a conditional, or a parameter
+of a computation other than the entry defines the value.
 
-What this module does not see: literals, layouts with tiles (their size is the assignment's), and
+What this module does not see: literals, tiled layouts (the size comes from the assignment), and
 traces of the heap simulator.
 
 Source: XLA `hlo.proto`, `xla_data.proto` (numbers of fields), `hlo_instruction.cc` (the order of
-called computations: the body of a loop stands before its condition).
+called computations: the body of a loop comes before its condition).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,18 +35,18 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
     "while": "condition={1}, body={0}",
     "conditional": "branch_computations={{{all}}}",
 }
-"""Opcode -> the attributes by which the text names called computations; else `to_apply`."""
+"""Opcode -> the attributes that name called computations in the text; otherwise `to_apply`."""
 
 T = TypeVar("T")
 
 
 class HloProtoModule:
-    """The module of an HloProto."""
+    """The HLO module in an HloProto."""
 
     scheduled: bool
     donated: frozenset[int]
     ranks = 0
-    """0: the number of ranks is not read from a proto."""
+    """0, because the number of ranks is not read from a proto."""
 
     def __init__(self, module: Message, source: str) -> None:
         self.source, self.name = source, module.text(1)
@@ -64,10 +64,9 @@ class HloProtoModule:
         )
 
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
-        """Return the instructions of a computation in the order of the schedule, or of the file
-        where there is no schedule.
+        """Return the instructions of a computation in schedule order, otherwise in file order.
 
-        Raises DocumentError for an unknown computation and for bytes that are no instruction.
+        Raises DocumentError for an unknown computation and for bytes that are not instructions.
         """
         if computation not in self.places:
             raise DocumentError(self.source, f"computation {computation[:80]!r}", "does not exist")
@@ -79,7 +78,7 @@ class HloProtoModule:
         names = {place: line.text(1) for place, line in lines.items()}
         for place in self.order.get(number, names):
             if place not in lines:
-                raise ValueError(f"computation {self.names[number][:80]!r} schedules an instruction it lacks")
+                raise ValueError(f"computation {self.names[number][:80]!r} schedules an instruction that is missing")
             line = lines[place]
             opcode = line.text(2)
             operands = tuple(names.get(other, "") for other in line.numbers(36))
@@ -90,7 +89,7 @@ class HloProtoModule:
             )
 
     def _attributes(self, line: Message, opcode: str) -> str:
-        """Return the attributes of an instruction as the text spells them; only those in use."""
+        """Return the attributes of an instruction that are used here, as the text spells them."""
         called = [self.names.get(number, "") for number in line.numbers(38)]
         form = ATTRIBUTES.get(opcode, "to_apply={0}")
         most = 2 if opcode == "while" else 1
@@ -109,7 +108,7 @@ class HloProtoModule:
 
 
 def leaves(shape: Message, index: Index = ()) -> Iterator[tuple[Index, Leaf]]:
-    """Yield the leaves of a ShapeProto. Raises ValueError for one that is nested too deeply."""
+    """Yield the leaves of a ShapeProto. Raises ValueError if it is too deep or too large."""
     kind = shape.number(2)
     if len(index) > 32:
         raise ValueError("a shape is nested too deeply")
@@ -129,12 +128,12 @@ def leaves(shape: Message, index: Index = ()) -> Iterator[tuple[Index, Leaf]]:
 
 
 def read_proto(data: bytes, source: str) -> tuple[HloProtoModule, Assignment]:
-    """Return module and assignment of an HloProto. Raises DocumentError. O(bytes)."""
+    """Return the module and assignment of an HloProto. Raises DocumentError. O(bytes)."""
     whole = said(source, lambda: Message(data))
     module = said(source, lambda: HloProtoModule(whole.message(1), source))
     rows = said(source, lambda: list(_allocations(whole.message(3), module)))
     if not rows:
-        raise DocumentError(source, "", "no plan here: it has no buffer assignment (a module before its optimizations)")
+        raise DocumentError(source, "", "no plan here: it has no buffer assignment (the module is not optimized yet)")
     return module, assigned(rows, source)
 
 
@@ -151,7 +150,7 @@ def _allocations(assignment: Message, module: HloProtoModule) -> Iterator[Listed
         where = row.message(3)
         name, opcode, number = opcodes.get(where.number(4), ("", "", -1))
         if not name:
-            raise ValueError(f"logical buffer {row.number(1)} is defined by no instruction")
+            raise ValueError(f"logical buffer {row.number(1)} has no instruction that defines it")
         phi = opcode in ("while", "conditional") or (opcode == "parameter" and number != entry)
         buffers[row.number(1)] = name, tuple(where.numbers(3)), phi, row.number(4)
     for allocation in assignment.messages(3):
@@ -167,8 +166,8 @@ def _allocations(assignment: Message, module: HloProtoModule) -> Iterator[Listed
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is an HloProto: its first field is a message
-    that begins with the names of the module and of its entry computation.
+    """Return whether a file that begins with `head` is an HloProto. The first field of an HloProto
+    is a message that begins with the names of the module and of its entry computation.
     """
     try:
         key, at = varint(head, 0, len(head))
@@ -192,7 +191,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def said(source: str, read: Callable[[], T]) -> T:
-    """Return the result of `read`; raise its ValueError as a DocumentError."""
+    """Return the result of `read`. If `read` raises ValueError, raise DocumentError instead."""
     try:
         return read()
     except ValueError as error:

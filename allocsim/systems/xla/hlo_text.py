@@ -1,15 +1,16 @@
-"""HLO text: the computations of a module, their instructions, shapes and layouts.
+"""Parses HLO text: the computations of a module, their instructions, shapes and layouts.
 
     module = parse_module(text, "after_optimizations.txt")
     for instruction in module.instructions("main"):
         print(instruction.name, instruction.opcode, instruction.operands)
 
-A computation is parsed on demand: most of a module are fused computations that no caller asks for.
-A shape is a table of leaves by index, as XLA counts them: `()` is the whole, `(1, 0)` the first
-part of the second part of a tuple. A layout gives the strides. An array with a tiled layout is
-read as bytes, of the size in the assignment.
+A computation is parsed on demand, because most computations of a module are fused computations that
+no caller needs. A shape maps XLA's index of each leaf to the leaf: `()` is the whole shape, and
+`(1, 0)` is the first part of the second part of a tuple. A layout gives the order of the strides.
+An array with a tiled layout is read as bytes; its size comes from the assignment.
 
-Source: XLA's `HloModule::ToString` and `docs/shapes.md`, with and without shapes of operands.
+Source: XLA's `HloModule::ToString` and `docs/shapes.md`. Operands may be printed with or without
+their shapes.
 """
 
 import re
@@ -21,7 +22,7 @@ from typing import Final, Protocol
 from allocsim.errors import DocumentError
 
 MAX_LEAVES: Final = 1 << 16
-"""The most leaves of one shape."""
+"""The most leaves that a shape may have."""
 
 DTYPES: Final = {
     "pred": "bool", "s2": "i2", "s4": "i4", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u2": "u2",
@@ -29,10 +30,10 @@ DTYPES: Final = {
     "f64": "f64", "c64": "c64", "c128": "c128", "f8e5m2": "f8_e5m2", "f8e4m3": "f8_e4m3", "f8e4m3fn": "f8_e4m3",
     "f4e2m1fn": "f4",
 }  # fmt: skip
-"""XLA's type of elements -> dtype; an element of any other type is read as bytes."""
+"""XLA's element type -> dtype; an array of any other element type is read as bytes."""
 
 Index = tuple[int, ...]
-"""The place of a leaf in a shape."""
+"""XLA's index of a leaf in a shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ Shape = Mapping[Index, Leaf]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of a computation."""
+    """One instruction of a computation."""
 
     name: str
     opcode: str
@@ -58,18 +59,17 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     argument: str
-    """The text between the brackets of a parameter (its number) or of a constant (its value, where
-    short); from a proto, the parameter's number alone.
-    """
+    """The text in the parentheses of a parameter (its number) or of a constant (its value, if
+    short). From a proto, only the number of a parameter."""
     root: bool
 
     def called(self, attribute: str) -> tuple[str, ...]:
-        """Return the computations that an attribute names."""
+        """Return the names of computations in an attribute."""
         found = re.search(rf"\b{attribute}=(\{{[^}}]*\}}|%?[\w.\-]+)", self.attributes)
         return tuple(re.findall(r"[\w.\-]+", found[1])) if found else ()
 
     def number(self, attribute: str) -> int | None:
-        """Return a whole number among the attributes."""
+        """Return the integer value of an attribute, or None if it is missing."""
         found = re.search(rf"\b{attribute}=(\d{{1,9}})\b", self.attributes)
         return int(found[1]) if found else None
 
@@ -77,7 +77,7 @@ class Instruction:
 WITH_ARGUMENT: Final = ("parameter", "constant")
 
 NUMBER: Final = 20
-"""The most characters of a number; the text of a constant array is longer."""
+"""The most characters of a kept argument: a number is shorter, but not a constant array."""
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .* )?\{")
 _LINE: Final = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
@@ -89,7 +89,7 @@ _ARRAY: Final = re.compile(r"([a-z]\w*)\[([\d,<=?]*)\](?:\{([^}]*)\})?")
 
 
 class ReadableModule(Protocol):
-    """The parts of a module that its readers provide, from text or from a proto."""
+    """The interface of a module that was read from text or from a proto."""
 
     source: str
     name: str
@@ -100,7 +100,7 @@ class ReadableModule(Protocol):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether something is started that ends later."""
+        """Whether the module has an asynchronous op (`*-start`)."""
 
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
         """Return the instructions of a computation, in order."""
@@ -108,30 +108,30 @@ class ReadableModule(Protocol):
 
 @dataclass
 class HloModule:
-    """The text of a module, by computation."""
+    """A module read from text; the text is stored by computation."""
 
     source: str
     name: str
     entry: str
     scheduled: bool
     donated: frozenset[int]
-    """Parameters whose memory an output may take."""
+    """The numbers of the parameters with memory that an output may take."""
     ranks: int
-    """The partitions that run the module; 0 with replicas beside them, or where it is not said."""
+    """The number of partitions; 0 if it is not stated or the module has several replicas."""
     lines: Mapping[str, tuple[int, tuple[str, ...]]]
-    """Computation -> number of its first line, lines."""
+    """Computation -> (number of its first line, its lines)."""
     _read: dict[str, tuple[Instruction, ...]] = field(default_factory=dict)
-    """Computation -> its instructions, parsed once: each turn of a loop asks for them again."""
+    """Computation -> its instructions; a cache, because each turn of a loop reads them again."""
 
     @property
     def asynchronous(self) -> bool:
-        """Whether something is started that ends later."""
+        """Whether the module has an asynchronous op (`*-start`)."""
         return any("-start(" in line for _, rows in self.lines.values() for line in rows)
 
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
         """Return the instructions of a computation, in order.
 
-        Raises DocumentError for an unknown computation and for a line that is no instruction.
+        Raises DocumentError for an unknown computation and a line that is not an instruction.
         """
         if computation not in self.lines:
             raise DocumentError(self.source, f"computation {computation[:80]!r}", "does not exist")
@@ -145,14 +145,16 @@ class HloModule:
         begin = _LINE.match(line)
         place = f"line {number + 1}"
         if begin is None:
-            raise DocumentError(self.source, place, f"{line.strip()[:60]!r} is no instruction")
+            raise DocumentError(self.source, place, f"{line.strip()[:60]!r} is not an instruction")
         try:
             shape, at = parse_shape(line, begin.end())
         except (ValueError, RecursionError) as error:
             raise DocumentError(self.source, place, f"the shape cannot be read: {error}") from None
         opcode = _OPCODE.match(line, at)
         if opcode is None:
-            raise DocumentError(self.source, place, f"an op and its operands are expected at {line[at : at + 40]!r}")
+            raise DocumentError(
+                self.source, place, f"{line[at : at + 40]!r} does not begin with an op and its operands"
+            )
         end = _closing(line, opcode.end())
         argument = line[opcode.end() : end]
         plain = opcode[1] in ("constant", "parameter")
@@ -168,7 +170,7 @@ class HloModule:
 
 
 def _operands(argument: str) -> Iterator[str]:
-    """Yield the names of operands, which may have a shape and a `%` before them."""
+    """Yield the names of operands; in the text, a shape and a `%` may precede a name."""
     if "%" in argument:
         yield from _NAME.findall(argument)
         return
@@ -179,7 +181,7 @@ def _operands(argument: str) -> Iterator[str]:
 
 
 def _closing(line: str, at: int) -> int:
-    """Return the place of the bracket that closes the one before `at`, else the line's length."""
+    """Return the position of the parenthesis that closes the one before `at`, or the line's end."""
     depth = 1
     for found in _BRACKET.finditer(line, at):
         depth += 1 if found[0] == "(" else -1
@@ -189,7 +191,7 @@ def _closing(line: str, at: int) -> int:
 
 
 def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
-    """Return the shape that begins at character `at`, and the place behind its end.
+    """Return the shape that begins at character `at`, and the position after its end.
 
     Raises ValueError with the rule that the text breaks.
     """
@@ -201,7 +203,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
 
     def read(at: int, index: Index) -> int:
         if len(found) >= MAX_LEAVES or len(index) > 32:
-            raise ValueError("it has too many parts, or is too deep")
+            raise ValueError("the shape has too many parts, or is too deep")
         at = skip(at)
         if text[at : at + 1] != "(":
             array = _ARRAY.match(text, at)
@@ -225,7 +227,7 @@ def parse_shape(text: str, at: int = 0) -> tuple[dict[Index, Leaf], int]:
 
 @lru_cache(maxsize=1 << 12)
 def _leaf(dtype: str, lengths: str, layout: str | None) -> Leaf:
-    """Return the leaf of an array as the module spells it; cached, as most shapes repeat."""
+    """Return the leaf of an array from its text. Results are cached, because shapes repeat."""
     dims = []
     for text in lengths.split(",") if lengths else ():
         digits = text.removeprefix("<=")
@@ -242,7 +244,7 @@ def _leaf(dtype: str, lengths: str, layout: str | None) -> Leaf:
 def parse_module(text: str, source: str) -> HloModule:
     """Return the computations of a module's text.
 
-    Raises DocumentError where there is no entry. O(text).
+    Raises DocumentError if there is no entry computation. O(text).
     """
     lines = text.split("\n")
     header = re.match(r"HloModule ([\w.\-]+)", lines[0])

@@ -1,27 +1,27 @@
-"""One way through a scheduled HLO module, as a program and its plan.
+"""Makes a program and its plan for one way through a scheduled HLO module.
 
 Programs
-    One for each way through the conditionals (`allocsim.programs.ways`). The condition and body of
-    a loop run twice.
+        There is one program for each way through the conditionals (`allocsim.programs.ways`). The
+    condition and body of a loop run twice.
 Buffers
-    One for each value that XLA's dataflow defines, each time its instruction runs, at the offset
-    that the assignment gives; an allocation is an arena (`allocsim.systems.xla.hlo_assignment`).
-    Constants have the role `parameter` and lie apart. A tuple is a table of pointers: `tuple`
-    writes the table, `get-tuple-element` reads it.
+        There is one buffer for each value that XLA's dataflow defines, each time its instruction runs,
+    at the offset in the assignment. An allocation is an arena
+    (`allocsim.systems.xla.hlo_assignment`). Constants have the role `parameter` and separate
+    memory. A tuple is a table of pointers: `tuple` writes it, and `get-tuple-element` reads it.
 Instructions
-    `bitcast` is a view. A phi of a loop or conditional is the op `same`: XLA copies nothing there,
-    so a phi whose incoming value lies in another slot is left without a slot. Every other
-    instruction is a kernel of its opcode, which reads all arrays of its operands;
-    `allocsim.systems.xla.hlo_in_place` lists the operands that its result may lie over.
+        `bitcast` is a view. A phi of a loop or conditional is the op `same`. XLA copies nothing there,
+    so a phi gets no slot if its incoming value is in another slot. Every other instruction is a
+    kernel of its opcode, which reads all arrays of its operands. For each kernel,
+    `allocsim.systems.xla.hlo_in_place` lists the operands that may share bytes with the result.
     An instruction `*-start` runs on a second stream until its `*-done`. The `meta` of a collective
-    lists the ranks that meet in it (`allocsim.systems.xla.hlo_collectives`).
+    lists the ranks that take part (`allocsim.systems.xla.hlo_collectives`).
 Parameters
-    The host writes them first. A parameter whose memory no output may take (`input_output_alias`)
-    belongs to the caller: it is read-only, and the host reads it at the end.
+        The host writes the parameters first. If no output may take the memory of a parameter
+    (`input_output_alias`), the parameter is read-only, and the host reads it at the end.
 
-What this module does not see: scratch memory of a kernel; the inside of fusions, reductions and
-other called kernels (thread-local memory); the order of several asynchronous streams; the size of
-a memory space (colour) beyond its allocations.
+What this module does not see: scratch memory of kernels; thread-local memory inside fusions,
+reductions and other called kernels; the order of several asynchronous streams; the size of a memory
+space (colour) beyond its allocations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,19 +45,19 @@ from allocsim.systems.xla.hlo_live_range import Born, LiveRanges, believed, with
 from allocsim.systems.xla.hlo_text import DTYPES, Index, Instruction, Leaf, ReadableModule
 
 MAX_OPS: Final = 1 << 22
-"""The most ops of all programs of a dump."""
+"""The most ops of all programs of a dump together."""
 
 MAX_DEPTH: Final = 64
-"""The most computations nested by calls."""
+"""The largest depth of nested calls."""
 
 CALLERS: Final = frozenset(("while", "conditional", "call"))
-"""Instructions whose computations are put in line; the instruction itself has no time."""
+"""Instructions with computations that are inlined; the instruction itself has no time."""
 
 FORWARDS: Final = frozenset(("optimization-barrier", "opt-barrier", "add-dependency", "domain", "after-all"))
-"""Instructions whose result is their first operand."""
+"""Instructions that return their first operand unchanged."""
 
 Held = Mapping[Index, int | None]
-"""The result of an instruction: leaf of its shape -> value, None where no buffer holds the leaf."""
+"""The result of an instruction: index of a leaf -> value, or None if the leaf has no buffer."""
 
 
 def _sides(row: Instruction) -> tuple[str, ...]:
@@ -66,14 +66,16 @@ def _sides(row: Instruction) -> tuple[str, ...]:
 
 
 def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
-    """Return the branches of each conditional, by where it stands once loops are unrolled."""
+    """Return the branches of each conditional; its key is its call path with unrolled loops."""
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(computation: str, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
-            raise DocumentError(module.source, computation[:80], "calls or conditionals are too deep or too many")
+            raise DocumentError(
+                module.source, computation[:80], "has calls or conditionals that are too deep or too many"
+            )
         rows = module.instructions(computation)
-        charge("instruction", len(rows) + 1)  # the copies of nested loops multiply
+        charge("instruction", len(rows) + 1)  # the number of copies multiplies with nested loops
         for row in rows:
             if row.opcode == "conditional":
                 sides = _sides(row)
@@ -96,7 +98,7 @@ def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
 
 
 class _Walk:
-    """The state of writing down one way through a module."""
+    """Translates one way through a module into ops, buffers and slots."""
 
     def __init__(
         self, module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None
@@ -105,34 +107,34 @@ class _Walk:
         self.times: list[int] = [-1]
         """XLA's time of each event."""
         self.steps: list[int] = [0]
-        """For each event, the number of the first op after it begins."""
+        """For each event, the step of the first op after the event begins."""
         self.born: list[Born] = []
         self.layouts: dict[int, tuple[str, tuple[int, ...]]] = {}
         """Dtype and shape of each value."""
         self.count = 0
-        """Ops written so far."""
+        """The number of ops added so far."""
         streams = ("main", "async") if module.asynchronous else ("main",)
         self.growing = Placing(module.name, assignment.arenas, streams=streams)
         self.read_rows: dict[str, tuple[Instruction, ...]] = {}
         self.lines: dict[str, Instruction] = {}
-        """Every instruction written so far, by name; names are unique in a module."""
+        """Name -> instruction, for all instructions so far; names are unique in a module."""
         self.fusions: hlo_in_place.Fusions = {}
         self.said: list[str] = []
         self.call: tuple[str, ...] = ()
         self.suffix = ""
         self.latest = -1
-        """The last op on the main stream."""
+        """The step of the last op on the main stream."""
         self.caller: list[int] = []
-        """Values of the parameters that the caller keeps."""
+        """The values of the parameters with memory that no output may take."""
         self.groups: dict[Parts, str] = {}
-        """The parts of the ranks that meet in a collective -> the name of the group."""
+        """The parts of the ranks that take part in a collective -> the name of the group."""
         self.unread = False
-        """Whether a collective's participating ranks could not be read."""
+        """Whether the participating ranks of some collective could not be read."""
         self.started: dict[int, int] = {}
         """Value -> the asynchronous op that writes it."""
 
     def plan(self) -> Plan:
-        """Write the entry computation down; return its plan."""
+        """Translate the entry computation; return its plan."""
         rows = self.rows(self.module.entry)
         given: dict[int, Held] = {}
         for row in rows:
@@ -156,8 +158,8 @@ class _Walk:
         return plan if live is None else with_sharing(plan, self.cut(live))
 
     def cut(self, live: LiveRanges) -> Bools:
-        """Return, for each buffer, whether its live range ends at the time at which a value of the
-        same slot begins, in any branch.
+        """Return, for each buffer, whether its live range ends at the time at which the range of a
+        value in the same slot begins, in any branch.
         """
         known = self.assignment.values
         begins = {(known[key].arena, known[key].offset, span[0]) for key, span in live.ranges.items() if key in known}
@@ -176,19 +178,19 @@ class _Walk:
         self.steps.append(self.count)
 
     def pass_on(self) -> None:
-        """Begin the event at which values pass the border of a loop or conditional."""
+        """Begin the event at which values enter or leave a loop or conditional."""
         self.happen(self.times[-1] + 1)
 
     def rows(self, computation: str) -> tuple[Instruction, ...]:
-        """Return the instructions of a computation, read once."""
+        """Return the instructions of a computation; they are cached."""
         if computation not in self.read_rows:
             self.read_rows[computation] = self.module.instructions(computation)
         return self.read_rows[computation]
 
     def computation(self, name: str, given: Mapping[int, Held], where: Where, depth: int) -> Held:
-        """Write a computation down in line; return the values of its root."""
+        """Translate a computation inline; return the values of its root."""
         if depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
-            raise DocumentError(self.module.source, name[:80], "calls are too deep, or buffers too many")
+            raise DocumentError(self.module.source, name[:80], "has calls that are too deep, or too many buffers")
         held: dict[str, Held] = {}
         root: Held = {}
         charge("instruction", len(self.rows(name)) + 1)
@@ -204,7 +206,7 @@ class _Walk:
     def instruction(
         self, row: Instruction, held: Mapping[str, Held], given: Mapping[int, Held], where: Where, depth: int
     ) -> Held:
-        """Write an instruction down; return its values."""
+        """Translate an instruction; return its values."""
         if row.opcode == "parameter":
             return self.parameter(row, given)
         operands = [self.known(row, name, held) for name in row.operands]
@@ -230,11 +232,13 @@ class _Walk:
         return self.kernel(row, operands)
 
     def time_of(self, row: Instruction) -> int:
-        """Return XLA's time of an instruction, 0 where the dump has no live ranges."""
+        """Return XLA's time of an instruction, or 0 if the dump has no live ranges."""
         if self.live is None:
             return 0
         if row.name not in self.live.time:
-            raise DocumentError(self.live.source, row.name[:80], "is not in the sequence, which is of another module")
+            raise DocumentError(
+                self.live.source, row.name[:80], "is not in the sequence: the live ranges are of another module"
+            )
         return self.live.time[row.name]
 
     def known(self, row: Instruction, name: str, held: Mapping[str, Held]) -> Held:
@@ -249,31 +253,33 @@ class _Walk:
         return given[number]
 
     def define(self, row: Instruction, **columns: Any) -> Held:
-        """Add a buffer for each leaf of an instruction that the assignment knows."""
+        """Add a buffer for each leaf of an instruction that has a value in the assignment."""
         return {index: self.fresh(row, index, **columns) for index in row.shape}
 
     def fresh(self, row: Instruction, index: Index, **columns: Any) -> int | None:
-        """Add a buffer for a leaf, None where the assignment has no value for it."""
+        """Add a buffer for a leaf; return its value, or None if the assignment has none."""
         known = self.assignment.values.get((row.name, index))
         if known is None:
             return None
         leaf = row.shape[index]
         kept = columns.get("role") is Role.PARAMETER
         slot = APART if kept else columns.pop("slot", (known.arena, known.offset))
-        turn = f" in turn {self.suffix[1:]}" if kept and self.suffix else self.suffix  # `constant.1` may be another
+        turn = (
+            f" in turn {self.suffix[1:]}" if kept and self.suffix else self.suffix
+        )  # `constant.1` may be the name of another constant
         label = f"{row.name}{_braced(index)}{turn}"
         self.born.append(Born((row.name, index), len(self.times) - 1, self.count))
         buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1 if kept else ALIGNMENT, **columns)
         return self.value(label, buffer, _layout(leaf, known.nbytes))
 
     def value(self, label: str, buffer: int, layout: tuple[str, tuple[int, ...]]) -> int:
-        """Add a value at the beginning of a buffer."""
+        """Add a value at the start of a buffer."""
         made = self.growing.value(label, buffer, *layout)
         self.layouts[made] = layout
         return made
 
     def table(self, row: Instruction, operands: list[Held]) -> Held:
-        """Write a tuple down: a table of pointers to its operands."""
+        """Translate a tuple: a table of pointers to its operands."""
         found: dict[Index, int | None] = {(): self.fresh(row, ())}
         for place, operand in enumerate(operands):
             found |= {(place, *index): value for index, value in operand.items()}
@@ -301,7 +307,7 @@ class _Walk:
         return {(): made}
 
     def kernel(self, row: Instruction, operands: list[Held]) -> Held:
-        """Write a kernel down: it reads its operands' arrays and writes the assigned values."""
+        """Add the op of a kernel: it reads its operands' arrays and writes the assigned values."""
         read = [
             self.seen_as(value, row)
             for operand in operands
@@ -330,9 +336,9 @@ class _Walk:
         return made
 
     def seen_as(self, value: int, row: Instruction) -> int:
-        """Return an operand as a view in a result's layout, where both have the same slot and size;
-        any other operand as it is. A bitcast changes the layout and not the slot, and where a
-        kernel's pairs are unknown, the judge leaves open only pairs of equal layout.
+        """Return a view of an operand in a result's layout if both have the same slot and size;
+        return any other operand unchanged. A bitcast changes only the layout. If a kernel's pairs
+        are unknown, the judge treats only pairs of equal layout as unknown.
         """
         for index, leaf in row.shape.items():
             known, layout = self.assignment.values.get((row.name, index)), self.layouts[value]
@@ -345,7 +351,7 @@ class _Walk:
         return value
 
     def sent(self, index: Index, sources: list[int | None]) -> int | None:
-        """Return the operand that leaf (1,) of a started op stands for, None for other leaves."""
+        """Return the operand that leaf (1,) of a started op represents; None for other leaves."""
         arrays = [value for value in sources if value is not None]
         return arrays[0] if index == (1,) and arrays else None
 
@@ -377,7 +383,7 @@ class _Walk:
         return any(len(other) > len(index) and other[: len(index)] == index for other in held)
 
     def done(self, row: Instruction, operands: list[Held]) -> Held:
-        """Write the end of an asynchronous op down; from here on its results may be read."""
+        """Add the end of an asynchronous op; its results may be read from here on."""
         start = operands[0] if operands else {}
         part = (0,) if row.opcode == "copy-done" else (1,) if any(index[:1] == (1,) for index in start) else ()
         found = {index[len(part) :]: value for index, value in start.items() if index[: len(part)] == part}
@@ -386,7 +392,7 @@ class _Walk:
         return {index: value for index, value in found.items() if index in row.shape} or found
 
     def loop(self, row: Instruction, operands: list[Held], where: Where, depth: int) -> Held:
-        """Write a loop down: condition and body twice, then the condition once more."""
+        """Translate a loop: condition and body twice, then the condition once more."""
         condition, body = row.called("condition"), row.called("body")
         if len(condition) != 1 or len(body) != 1 or len(operands) != 1:
             raise DocumentError(self.module.source, row.name[:80], "needs one condition, one body and one operand")
@@ -418,15 +424,15 @@ class _Walk:
         self.said.append(f"{'/'.join(here)}={side}")
         if place + 1 >= len(operands):
             raise DocumentError(self.module.source, row.name[:80], f"has no operand for {side}")
-        self.pass_on()  # values that the op before read last are dead when the branch is chosen
+        self.pass_on()  # values that are not used later are dead when the branch is chosen
         self.emit("predicate", row.name, [value for value in operands[0].values() if value is not None], ())
         sides = _sides(row)
         left = self.inside(row, (sides[place],), {0: operands[place + 1]}, (*here, side), depth, row.name, side)
         return self.left_by(row, left)
 
     def left_by(self, row: Instruction, sides: Held) -> Held:
-        """Pass values on to the results of a loop or conditional. The time goes on from the
-        instruction's own, even where XLA's sequence lists the computation that ran last earlier.
+        """Pass values on to the results of a loop or conditional. The time continues from the time
+        of the instruction, even if XLA's sequence has the computation that ran last earlier.
         """
         found = self.phi(row, sides)
         if self.live is not None and row.name in self.live.time:
@@ -451,7 +457,7 @@ class _Walk:
         return result
 
     def phi(self, row: Instruction, sides: Held) -> Held:
-        """Pass values on to the phis of an instruction, in one op; other leaves stay."""
+        """Pass values on to the phis of an instruction in one op; other leaves are unchanged."""
         self.pass_on()
         found: dict[Index, int | None] = {}
         given, made = [], []
@@ -471,7 +477,7 @@ class _Walk:
         return found
 
     def told_ranks(self, row: Instruction) -> Mapping[str, Any]:
-        """Return the `meta` of a collective's op: the group of ranks that meet in it
+        """Return the `meta` of a collective's op, which names the group of participating ranks
         (`allocsim.programs.rank_meetings`). Adds a new group to `groups`.
         """
         met = meeting_of(row, self.module.ranks)
@@ -495,7 +501,7 @@ class _Walk:
         told: Mapping[str, Any] | None = None,
         **op: Any,
     ) -> int:
-        """Add an op and return its step; `told` is added to its `meta`."""
+        """Add an op; return its step. `told` is added to the `meta` of the op."""
         meta = {**op_meta(self.call, name if self.suffix else None), **(told or {})}
         waits = [*after, *([self.latest] if stream and self.latest >= 0 else ())]
         at = self.growing.builder.op(
@@ -512,8 +518,8 @@ def _braced(index: Index) -> str:
 
 
 def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of a leaf as it lies in memory, slowest dimension first; `nbytes`
-    elements of u8 where the leaf is no dense array of `nbytes`.
+    """Return the dtype and shape of a leaf in memory order, largest stride first. If the leaf is
+    not a dense array of `nbytes` bytes, return the dtype u8 and the shape (nbytes,).
     """
     if leaf.dims is not None and leaf.kind in DTYPES and not leaf.tiled:
         dtype = DTYPES[leaf.kind]
@@ -527,9 +533,9 @@ def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
 def plan_of_way(
     module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None = None
 ) -> Plan:
-    """Return the plan of one way through a module; XLA's live ranges, where given, are its belief.
+    """Return the plan of one way through a module. XLA's live ranges, if given, are its belief.
 
-    Raises DocumentError with the instruction, ModelError where the ops make no program. O(ops).
+    Raises DocumentError with the instruction, or ModelError for an invalid program. O(ops).
     """
     return _Walk(module, assignment, taken, live).plan()
 

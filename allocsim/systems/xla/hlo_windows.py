@@ -1,17 +1,17 @@
-"""Whether a fusion that updates a part of an array may read a slice of that array in place.
+"""Decides whether a fusion that updates a part of an array may read a slice of that array in place.
 
-A loop fusion that ends in a `dynamic-update-slice` is emitted as a loop over the update alone,
-where the result may lie over the array (XLA `CanBeEmittedFusedDynamicUpdateSliceInPlace`). Turn
-k of the loop computes element k of the update and then writes it. So a slice of the same array is
+XLA emits a loop fusion that ends in a `dynamic-update-slice` as a loop over only the update, if the
+result may have the bytes of the array (XLA `CanBeEmittedFusedDynamicUpdateSliceInPlace`). Turn k of
+the loop computes element k of the update and then writes it. A slice of the same array is therefore
 read while a part of the array is overwritten:
 
-| which elements are read | |
+| elements that are read | outcome |
 |---|---|
-| none that is written, or each in the turn that writes it | safe |
-| some after the turn that writes them, in the order of the loop | unsafe: openxla/xla#49176 |
-| some only before the turn that writes them | unknown: right in this order, which XLA does not promise |
+| no written element, or each written element in the turn that writes it | safe |
+| some elements after the turn that writes them | unsafe: openxla/xla#49176 |
+| some elements only before the turn that writes them | unknown: correct in this order, which XLA does not guarantee |
 
-What this module does not see: other uses of the array in the fusion (`hlo_in_place`).
+What this module does not see: other uses of the array in the fusion (`hlo_in_place` does).
 """
 
 import re
@@ -27,7 +27,7 @@ from allocsim.systems.xla.hlo_text import Instruction, Leaf
 SAFE, UNSAFE, UNKNOWN = 0, 1, 2
 
 MOST: Final = 1 << 22
-"""The most elements of an array that are examined one by one."""
+"""The most elements of an array that is examined element by element."""
 
 _LIMITS: Final = re.compile(r"\[(\d{1,18}):(\d{1,18})(?::(\d{1,18}))?\]")
 
@@ -38,10 +38,10 @@ def read_through(
     by_name: Mapping[str, Instruction],
     same: frozenset[str],
 ) -> int:
-    """Return `SAFE`, `UNSAFE` or `UNKNOWN`: whether the result of a fusion may lie over an array
-    that the fusion reads through the slice `row`.
+    """Return `SAFE`, `UNSAFE` or `UNKNOWN`: may the result of a fusion share bytes with an array
+    that the fusion reads through the slice `row`?
 
-    `same` has the ops whose element k is made of element k. O(elements) in time and memory.
+    `same` has the ops that compute element k from element k. O(elements) in time and memory.
     """
     line = row
     while line.opcode != "dynamic-update-slice":
@@ -61,14 +61,14 @@ def read_through(
 
 
 def _turns(places: Int64s, chosen: Int64s) -> Int64s:
-    """Return the turn (the index in `places`) of each chosen element; each is in `places` once."""
+    """Return the turn (index in `places`) of each element of `chosen`; `places` has no repeats."""
     order = np.argsort(places)
     turns: Int64s = order[np.searchsorted(places, chosen, sorter=order)]
     return turns
 
 
 def _array(name: str, by_name: Mapping[str, Instruction]) -> tuple[int, ...] | None:
-    """Return the shape of an array that lies in row-major order, None for any other."""
+    """Return an array's shape; None if it is tiled, not in row-major order or over `MOST`."""
     leaf: Leaf | None = by_name[name].shape.get(()) if name in by_name else None
     if leaf is None or leaf.dims is None or leaf.tiled or prod(leaf.dims) > MOST:
         return None
@@ -76,7 +76,7 @@ def _array(name: str, by_name: Mapping[str, Instruction]) -> tuple[int, ...] | N
 
 
 def _sliced(row: Instruction, by_name: Mapping[str, Instruction]) -> Int64s | None:
-    """Return the places in the operand of the elements that a slice reads, in the slice's order."""
+    """Return the places in the operand that a slice reads, in slice order; None if unknown."""
     shape = _array(row.operands[0], by_name) if row.operands else None
     limits = _LIMITS.findall(row.attributes.partition("slice={")[2].partition("}")[0])
     if shape is None or len(limits) != len(shape) or any(step == "0" for _, _, step in limits):
@@ -87,7 +87,7 @@ def _sliced(row: Instruction, by_name: Mapping[str, Instruction]) -> Int64s | No
 
 
 def _updated(row: Instruction, by_name: Mapping[str, Instruction]) -> Int64s | None:
-    """Return the places of the elements that an update with constant starts writes."""
+    """Return the places that an update with constant starts writes; None if unknown."""
     if len(row.operands) < 2:
         return None
     whole, part = (_array(name, by_name) for name in row.operands[:2])

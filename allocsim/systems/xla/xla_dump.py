@@ -1,13 +1,13 @@
-"""Dumps of XLA (`--xla_dump_to=FOLDER`). Of each module a dump has `*after_optimizations.txt` and
-`*buffer-assignment.txt` (`--xla_dump_hlo_as_text`), or `*after_optimizations.hlo.pb`, which holds
-both (`--xla_dump_hlo_as_proto`).
+"""Reads dumps of XLA (`--xla_dump_to=FOLDER`). For each module, a dump has
+`*after_optimizations.txt` and `*buffer-assignment.txt` (`--xla_dump_hlo_as_text`), or
+`*after_optimizations.hlo.pb`, which has both (`--xla_dump_hlo_as_proto`).
 
-Time: the module is scheduled, so the lines of a computation are the steps; a called computation is
-put in line. Where the dump has XLA's live ranges (`*live-range.txt`), they are the belief
-(`allocsim.systems.xla.hlo_live_range`). `allocsim.systems.xla.hlo_walk` says how an instruction
-becomes ops.
+The module is scheduled, so the order of the instructions is the order of the steps; called
+computations are inlined. If the dump has XLA's live ranges (`*live-range.txt`), these are the
+belief (`allocsim.systems.xla.hlo_live_range`). `allocsim.systems.xla.hlo_walk` describes how an
+instruction becomes ops.
 
-What this module does not see: a module with one of the two texts and no proto in the dump.
+What this module does not see: a module with only one of the two texts and no proto.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,10 +34,10 @@ PROTO: Final = "after_optimizations.hlo.pb"
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of one module in a dump."""
+    """The paths of one module's files in a dump."""
 
     module: Path
-    """The module's text, or an HloProto, which holds the assignment too."""
+    """The module's text, or an HloProto, which also has the assignment."""
     assigned: Path | None
     live: Path
 
@@ -48,15 +48,13 @@ def looks_like(head: bytes) -> bool:
 
 
 def looks_like_folder(folder: Path) -> bool:
-    """Return whether a folder is a dump of XLA."""
+    """Return whether a folder has files of an XLA dump."""
     return any(True for _ in _modules(folder)) or any(folder.glob(f"*{ASSIGNED}"))
 
 
 @metered
 def loads(data: bytes, source: str) -> Document:
-    """Return the document of one module, from an HloProto or from one of its two texts; the
-    other text is read from the same folder.
-    """
+    """Return the document of one module, from an HloProto or from the two texts in a folder."""
     path = Path(source)
     if hlo_proto.looks_like(data):
         return _document([_proto_files(path)], source, data)
@@ -64,13 +62,13 @@ def loads(data: bytes, source: str) -> Document:
         if path in (files.module, files.assigned):
             with reading(source, _nbytes([files])):
                 return _document([files], source)
-    raise DocumentError(source, "", f"it needs *{SCHEDULED} and *{ASSIGNED} of one name in one folder")
+    raise DocumentError(source, "", f"needs *{SCHEDULED} and *{ASSIGNED} with the same prefix in one folder")
 
 
 def load_folder(folder: Path) -> Document:
-    """Return the document of a dump: a program and plan for each way through each module.
+    """Return the document of a dump: a program and a plan for each way through each module.
 
-    Raises DocumentError with file, line and rule. O(size of the files x ways).
+    Raises DocumentError, which names file, line and rule. O(size of the files x ways).
     """
     modules = list(_modules(folder))
     with reading(str(folder), _nbytes(modules)):
@@ -84,7 +82,7 @@ def _nbytes(modules: Sequence[Files]) -> int:
 
 
 def _modules(folder: Path) -> Iterator[Files]:
-    """Yield the files of each module, in order of the names: texts before protos."""
+    """Yield the files of each module, sorted by name; modules with texts come before protos."""
     told = set()
     for assigned in sorted(folder.glob(f"*{ASSIGNED}")):
         stem = assigned.name.removesuffix(ASSIGNED)
@@ -110,7 +108,9 @@ def _document(modules: Sequence[Files], source: str, data: bytes | None = None) 
     for files, (module, _), assignment in zip(modules, read, assignments, strict=True):
         if not module.scheduled:
             place = "line 1" if files.assigned else ""
-            raise DocumentError(str(files.module), place, "is not scheduled: its order is not that of the plan")
+            raise DocumentError(
+                str(files.module), place, "is not scheduled: the order of its instructions is not the order of the plan"
+            )
         live = parse_live_ranges(_text(files.live), str(files.live)) if files.live.is_file() else None
         try:
             found: dict[str, Plan] = {}
@@ -119,7 +119,9 @@ def _document(modules: Sequence[Files], source: str, data: bytes | None = None) 
                 found[plan.program.path] = plan
                 total += len(plan.program.ops)
                 if total > MAX_OPS:
-                    raise DocumentError(source, module.name, f"the paths through it have more than {MAX_OPS} ops")
+                    raise DocumentError(
+                        source, module.name, f"the ways through the modules have more than {MAX_OPS} ops"
+                    )
         except ModelError as error:
             if isinstance(error, DocumentError):
                 raise

@@ -173,7 +173,7 @@ def test_half_a_dump_is_no_plan(tmp_path):
 
     with pytest.raises(DocumentError, match="no plan here: no module has both"):
         systems.load(tmp_path)
-    with pytest.raises(DocumentError, match="of one name in one folder"):
+    with pytest.raises(DocumentError, match="with the same prefix in one folder"):
         systems.load(tmp_path / "buffer-assignment.txt")
 
 
