@@ -1,8 +1,8 @@
-"""ExecuTorch's planner (`executorch.exir.memory_planning.greedy`), asked for tensor specs of bytes
-with lifetimes; an arena is a memory id.
+"""Places buffers with ExecuTorch's planner (`executorch.exir.memory_planning.greedy`). Each buffer
+is a tensor spec of bytes with a lifetime; each arena is a memory id.
 
-The specs are passed as a set, as ExecuTorch passes them. greedy walks it in the set's order, so
-another call may order buffers of one size differently. Its lifetimes are closed.
+The specs are passed as a set, as in ExecuTorch. `greedy` iterates over the set in its order, so
+another call may order buffers of equal size differently. The planner's lifetimes are closed.
 
 What this module does not see: submodules, storage bases and delegates.
 """
@@ -18,7 +18,7 @@ ALIGNMENT = 1 << 20
 
 
 def plan(buffers: Sequence[AskedBuffer], _steps: int) -> list[int]:
-    """Return the offset of each buffer in its arena, in bytes, as greedy places it."""
+    """Return the offset in bytes of each buffer in its arena, as placed by `greedy`."""
     empty = torch.fx.GraphModule({}, torch.fx.Graph())
     specs = [TensorSpec(dtype=torch.uint8, shape=torch.Size([row.nbytes])) for row in buffers]
     for spec, row in zip(specs, buffers, strict=True):

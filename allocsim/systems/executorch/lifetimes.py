@@ -1,21 +1,22 @@
-"""ExecuTorch's lifetimes, converted into beliefs about the programs of its `.pte`.
+"""Converts ExecuTorch's lifetimes into beliefs about the programs of its `.pte` file.
 
     problem = believed(plan, method)
 
-Time: the planner counts the nodes of a graph; each branch and each body is a graph of its own. A
-lifetime is closed: from the node that makes a tensor (0 for an input of the graph) to the last node
-that reads it. `believed` converts this once, by the instructions that each node became. A node
-stands for all ops of its instructions, also for those of a branch or body inside it. A lifetime in
-a body holds in each turn. The lifetime of a node's result begins with the node's op that writes it.
+Time: the planner's time is the index of a node in its graph; each branch and each loop body is a
+separate graph. A lifetime is closed: from the node that makes a tensor (0 for an input of the
+graph) to the last node that reads it. `believed` converts lifetimes to steps by the instructions
+that each node was emitted as. A node covers all ops of its instructions, including ops of a branch
+or body inside it. A lifetime in a body applies to each turn. The lifetime of a node's result begins
+with the op of the node that writes it.
 
-In place. A kernel in place overwrites a tensor: to the planner this is one tensor, in the program
-it is two buffers. The old one is believed to live until the new one is written, or until the old
-one's last read if that is later, and the two may share.
+In place. A tensor that an in-place kernel overwrites is one tensor for the planner, but two buffers
+in the program. The old buffer is believed to live until the new buffer is written, or until the
+last read of the old buffer if this is later. The two buffers may share bytes.
 
-The planner knows what the graph returns: the host is believed to read these buffers.
+The planner knows the outputs of the graph, so their buffers are pinned in the belief.
 
 What this module does not see: the lifetimes of buffers without a specification (constants, memory
-of delegates); their believed lifetime is the true one.
+of delegates). The true lifetime is used as the belief about such buffers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ from allocsim.programs.access_steps import first_and_last
 
 @dataclass(frozen=True, slots=True)
 class EmittedNode:
-    """A node of a graph, and the instructions `[first, stop)` that it became."""
+    """A node of a graph, and the instructions `[first, stop)` that it was emitted as."""
 
     graph: int
     index: int
@@ -44,10 +45,10 @@ class Specified:
     graph: int
     first: int
     last: int
-    """First and last node of the tensor's graph, closed."""
+    """`first` and `last` are nodes of the tensor's graph; the lifetime includes both."""
     nbytes: int
     slot: tuple[int, int] | None
-    """Arena and byte offset; None for a tensor without planned memory."""
+    """Arena and offset in bytes; None for a tensor without planned memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +56,23 @@ class PlannedMethod:
     """The nodes and tensors of a method, with the planner's decisions."""
 
     nodes: tuple[EmittedNode, ...]
-    """All nodes, in any order; graph 0 is the method's own."""
+    """All nodes, in any order; graph 0 is the graph of the method itself."""
     length: int
-    """The number of nodes of graph 0; the last one returns."""
+    """The number of nodes of graph 0; its last node is the output."""
     specs: Mapping[int, Specified]
-    """Index of a tensor among the values of the file -> its decisions."""
+    """Index of a tensor among the values of the file -> the planner's decisions about it."""
     meant: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
-    """`pte_program.Reading` of an overwritten value -> the instruction that overwrote it."""
+    """A read of an overwritten value (`pte_program.Reading`) -> the overwriting instruction."""
 
 
 Address = Mapping[int, int]
-"""Graph -> its node to which an op belongs."""
+"""Graph -> the node of this graph that an op belongs to."""
 
 
 def believed(plan: Plan, method: PlannedMethod) -> Problem:
-    """Return the planner's lifetimes for one way through a method.
+    """Return the planner's lifetimes as a belief about one way through a method.
 
-    The `meta` of buffers and ops names values and instructions, as `pte_program` writes it.
+    The `meta` of buffers and ops must name values and instructions, as in `pte_program`.
 
     O((ops + nodes) x depth + buffers x ops of a turn).
     """
@@ -98,13 +99,13 @@ def believed(plan: Plan, method: PlannedMethod) -> Problem:
 
 
 def _returned(program: Program) -> list[int]:
-    """Return the buffers that the host reads."""
+    """Return the indices of the buffers that the host reads."""
     reads = [op for op in program.ops if op.kind == HOST_READ]
     return sorted({int(program.values.buffer[value]) for op in reads for value in op.operands})
 
 
 def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
-    """Return each op's nodes by graph; an op without an instruction has those of the next op."""
+    """Return each op's nodes by graph. An op without an instruction has the next op's nodes."""
     around: dict[int, dict[int, int]] = {}
     for node in method.nodes:
         for at in range(node.first, node.stop):
@@ -119,8 +120,8 @@ def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
 
 
 def _life(addresses: Sequence[Address], spec: Specified, writer: int, first_use: int) -> tuple[int, int]:
-    """Return the ops `[start, stop)` of a lifetime, in the run of its graph in which the op
-    `writer` writes the tensor.
+    """Return the ops `[start, stop)` of a tensor's lifetime, in the execution of its graph in which
+    the op `writer` writes the tensor.
     """
     turn = list(_turn(addresses, spec.graph, writer))
     if not turn:
@@ -132,7 +133,7 @@ def _life(addresses: Sequence[Address], spec: Specified, writer: int, first_use:
 
 
 def _turn(addresses: Sequence[Address], graph: int, around: int) -> Iterable[int]:
-    """Return the ops of the run of a graph that the op `around` belongs to: its nodes ascend."""
+    """Return the ops of the execution of a graph that has the op `around`: its nodes ascend."""
     low = high = around
     if graph not in addresses[around]:
         return ()
@@ -145,7 +146,7 @@ def _turn(addresses: Sequence[Address], graph: int, around: int) -> Iterable[int
 
 
 def _writers(program: Program) -> dict[int, int]:
-    """Return for each buffer the first op that writes it."""
+    """Return, for each written buffer, the first op that writes it."""
     found: dict[int, int] = {}
     for step, op in enumerate(program.ops):
         for value in op.results:

@@ -1,19 +1,20 @@
-"""A document of an ExecuTorch program that is still in memory: its `.pte`, with the planner's
-lifetimes.
+"""Makes a document of an ExecuTorch program in memory. The document has the programs and slots of
+the program's `.pte`, and the planner's lifetimes.
 
     document = document_of(to_edge(export(model, inputs)).to_executorch())
 
 The file has the instructions and slots (`pte_program`). The graphs in memory have a `TensorSpec`
-for each tensor: lifetime, memory and offset, size. To join the two, ExecuTorch's own emitter emits
-the graphs once more, and this module notes the index of each spec among the values of the file, and
-the instructions of each node. A spec with another slot than the file's is refused.
-`allocsim.systems.executorch.lifetimes` turns the specs into beliefs. The graphs also show which
-value a reader needs after a kernel in place: old and new value have one index in the file, so from
-the file alone a late read of the old value cannot be found.
+for each tensor, with its lifetime, memory id, offset and size. To join the two, ExecuTorch's
+emitter emits the graphs again. Meanwhile this module records the index of each spec among the
+values of the file, and the instructions of each node. A spec with another slot than in the file is
+refused. `allocsim.systems.executorch.lifetimes` turns the specs into beliefs. The graphs also show
+whether a reader needs the old or the new value of a tensor that an in-place kernel overwrote. In
+the file both values have the same index, so the file alone does not show a late read of the old
+value.
 
 What this module does not see: plans inside delegates; nodes that a user's pass added after memory
-planning, which shift the planner's count (its own nodes that free memory are not counted); readers
-of an old value in another graph than the kernel that overwrote it.
+planning, which shift the planner's node indices (the planner's nodes that free memory are not
+counted); reads of an old value in another graph than the graph of the kernel that overwrote it.
 """
 
 from collections import Counter
@@ -38,18 +39,17 @@ SOURCE = "ExecuTorch program"
 def document_of(
     program: "ExecutorchProgramManager | ExportedProgram", *, name: str = "forward", shared: bool | None = None
 ) -> Document:
-    """Return the programs, plans and beliefs of a program from `to_executorch`: one for each way
-    through each method.
+    """Return programs, plans and beliefs, one of each for each way through each method.
 
     Args:
-        program: the manager, or an exported program whose memory is planned and that was not
-            emitted yet; the emission changes its outputs, as `to_executorch` does.
+        program: the result of `to_executorch`, or an exported program that was planned but not emitted.
+            The emission changes the outputs of the exported program, as in `to_executorch`.
         name: the name of the method, for an exported program.
-        shared: whether the methods run in one set of arenas, as in ExecuTorch's Python runtime and
-            with `Module(share_memory_arenas=True)`; None: if they were planned for it.
+        shared: whether all methods use one set of arenas, as in ExecuTorch's Python runtime and
+            with `Module(share_memory_arenas=True)`. None: the file's plan decides.
 
-    O(size of the program x ways). Raises AllocsimError where executorch is missing or the program
-    was not planned, DocumentError as the importer of `.pte` files does.
+    O(size of the program x ways). Raises AllocsimError if executorch is missing or the program was
+    not planned, and DocumentError as the importer of `.pte` files does.
     """
     manager = _manager(program, name)
     data = bytes(manager.buffer)
@@ -67,45 +67,45 @@ def document_of(
 
 
 def _manager(program: Any, name: str) -> Any:
-    """Return a manager of the program."""
+    """Return an ExecutorchProgramManager that has the program."""
     try:
         from executorch.exir import ExecutorchProgramManager  # noqa: PLC0415 - optional, and slow to import
     except ImportError as error:
-        raise AllocsimError(f"executorch cannot be imported ({error}); its files can be read without it") from None
+        raise AllocsimError(f"executorch cannot be imported ({error}); `.pte` files can be read without it") from None
     if isinstance(program, ExecutorchProgramManager):
         return program
     output = program.graph_module.graph.output_node()
     if len(output.args[0]) != len(program.graph_signature.output_specs):
-        raise AllocsimError("this exported program was emitted already; give the manager that emitted it")
+        raise AllocsimError("this exported program was emitted already; pass the manager that emitted it")
     if "non_const_buffer_sizes" not in program.graph_module.meta:
-        raise AllocsimError("the memory of this program was not planned; give what `to_executorch` returns")
+        raise AllocsimError("the memory of this program was not planned; pass the result of `to_executorch`")
     return ExecutorchProgramManager({name: program})
 
 
 @dataclass(slots=True)
 class _Watch:
-    """The notes taken while the graphs are emitted."""
+    """The records made while the graphs are emitted."""
 
     tensors: dict[Any, int]
-    """The emitter's own table: specification -> index."""
+    """The emitter's table: specification -> index of its value."""
     graphs: dict[Any, int] = field(default_factory=dict)
     around: list[int] = field(default_factory=list)
-    """Graphs of the nodes that are being emitted, the inner one last."""
+    """Graphs of the nodes that are being emitted, innermost last."""
     nodes: list[EmittedNode] = field(default_factory=list)
     home: dict[Any, int] = field(default_factory=dict)
-    """Specification -> the graph that it was emitted for."""
+    """Specification -> the graph of the node that was emitted when the spec was added."""
     emitted: dict[Any, tuple[int, range]] = field(default_factory=dict)
-    """Node -> its index among the values, and its instructions."""
+    """Node -> the index of its value, and its instructions."""
 
     def settle(self) -> None:
-        """Assign the specs emitted since the last call to the graph of the current node."""
+        """Assign the specs added since the last call to the graph of the current node."""
         for spec in list(self.tensors)[len(self.home) :]:
             self.home[spec] = self.around[-1]
 
 
 def _planned(exported: Any, name: str) -> PlannedMethod:
-    """Return lifetimes and slots of a method, by a second emission of its graphs."""
-    from executorch.exir.emit import _emitter  # noqa: PLC0415 - optional; `_manager` says so where it is missing
+    """Emit a method's graphs again; return the lifetimes and slots of its tensors."""
+    from executorch.exir.emit import _emitter  # noqa: PLC0415 - optional; `_manager` raises if it is missing
 
     graph = exported.graph_module
     state = _emitter._EmitterState(  # noqa: SLF001 - ExecuTorch has no public emitter
@@ -129,7 +129,7 @@ def _planned(exported: Any, name: str) -> PlannedMethod:
 
 @contextmanager
 def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
-    """Note each node that is emitted, for the time of a `with`."""
+    """Record each emitted node inside a `with` statement."""
     emit = emitter.run_node
     places: dict[Any, dict[Any, int]] = {}
 
@@ -158,15 +158,12 @@ def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
 
 
 def _meant(module: Any, emitted: dict[Any, tuple[int, range]]) -> Iterator[tuple[pte.Reading, int]]:
-    """Yield each reading of a value that a kernel in place has overwritten before, with the
-    instruction of that kernel.
-    """
+    """Yield each read of a value after an in-place kernel overwrote it, and that instruction."""
     from executorch.exir import memory  # noqa: PLC0415 - as above
     from torch.fx.node import map_arg  # noqa: PLC0415 - as above
 
     versions: dict[Any, tuple[Any, int]] = {}
-    """Node -> the node whose memory it has, and how often that memory had been overwritten before.
-    """
+    """Node -> the node that owns its memory, and the number of earlier overwrites there."""
     written: dict[Any, list[int]] = {}
     """Node that owns memory -> the instructions that overwrote it."""
     for node in module.graph.nodes:
@@ -190,19 +187,19 @@ def _meant(module: Any, emitted: dict[Any, tuple[int, range]]) -> Iterator[tuple
 
 
 def _counted(graph: Any) -> list[Any]:
-    """Return the nodes that the planner counted: all but those that free memory."""
+    """Return the nodes that the planner counted: all nodes except those that free memory."""
     from executorch.exir import memory  # noqa: PLC0415 - as above
 
     return [node for node in graph.graph.nodes if node.target is not memory.free]
 
 
 def _slot(spec: Any) -> tuple[int, int] | None:
-    """Return a tensor's arena and offset, None without planned memory."""
+    """Return a tensor's arena and offset in bytes, or None without planned memory."""
     return None if spec.mem_id is None or spec.mem_offset is None else (int(spec.mem_id) - 1, int(spec.mem_offset))
 
 
 def _same_slots(values: Any, planned: PlannedMethod, name: str) -> None:
-    """Raise DocumentError where the file has another slot than the specification."""
+    """Raise DocumentError if the file has another slot than a specification."""
     for index, spec in planned.specs.items():
         held = values[index] if index < len(values) else None
         if not isinstance(held, PlannedTensor) or (held.slot is not None and held.slot != spec.slot):

@@ -1,10 +1,11 @@
-"""The branches and loops of a method, recovered from its jumps.
+"""Finds the branches and loops of a method by its jumps.
 
-The emitter writes two patterns, and this module knows the same two. A branch is a jump taken if the
-condition is false, the first side, an unconditional jump over the second side, the second side. A
-loop is a body and behind it a jump back to its first instruction while the condition is false. An
-unconditional jump names a value that is false in the file and that no instruction writes. Any other
-jump is refused, since its ways are unknown.
+The emitter writes two patterns of jumps, and this module accepts only these two. A branch has four
+parts: a jump that is taken if the condition is false, the first side, an unconditional jump over
+the second side, and the second side. A loop is a body and a jump after it, which goes back to the
+first instruction of the body while the condition is false. The condition of an unconditional jump
+is a value that is false in the file and that no instruction writes. Any other jump is refused,
+because its targets are unknown.
 
 Source: ExecuTorch `exir/emit/_emitter.py`, `_emit_cond`, `_emit_map`.
 """
@@ -16,26 +17,26 @@ from allocsim.errors import DocumentError
 from allocsim.systems.executorch.pte_file import Call, Jump, Method, Move
 
 MAX_DEPTH: Final = 64
-"""The most branches and loops nested in each other."""
+"""The largest depth of nested branches and loops."""
 
 SIDES: Final = ("true", "false")
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Two sides, one of which runs."""
+    """A branch: one of its two sides runs."""
 
     at: int
-    """The jump at its beginning."""
+    """The instruction that jumps to the second side; it is the first of the branch."""
     sides: tuple["Block", "Block"]
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A body that runs again while the condition of the jump at its end is false."""
+    """A loop: its body runs again while the condition of the jump at its end is false."""
 
     at: int
-    """The jump back, at its end."""
+    """The instruction that jumps back to the body; it is the last of the loop."""
     body: "Block"
 
 
@@ -46,13 +47,13 @@ Block = tuple["int | Branch | Loop", ...]
 def blocks(method: Method, source: str) -> Block:
     """Return a method's instructions as branches and loops.
 
-    Raises DocumentError at a jump that belongs to neither. O(instructions x depth).
+    Raises DocumentError at a jump that is not part of either. O(instructions x depth).
     """
     return _Reading(method, source).block(0, len(method.instructions), 0)
 
 
 class _Reading:
-    """The state of reading a method's jumps."""
+    """Reads the jumps of a method."""
 
     def __init__(self, method: Method, source: str) -> None:
         self.source, self.rows = source, method.instructions
@@ -60,14 +61,14 @@ class _Reading:
         written |= {row.args[-1] for row in self.rows if isinstance(row, Call) and row.args}
         self.never = {index for index, held in enumerate(method.values) if held is False} - written
         self.back: dict[int, list[int]] = {}
-        """Instruction -> the jumps back to it, last first."""
+        """Instruction -> the jumps back to this instruction, last first."""
         for at, row in enumerate(self.rows):
             if isinstance(row, Jump) and row.target <= at:
                 self.back.setdefault(row.target, []).insert(0, at)
 
     def block(self, low: int, high: int, depth: int, *, inside: int = -1) -> Block:
-        """Return the instructions from `low` up to `high`; `inside` is the jump back of the loop
-        whose body this is.
+        """Return the instructions `[low, high)` as a block. If the block is the body of a loop,
+        `inside` is the jump at the end of this loop.
         """
         if depth > MAX_DEPTH:
             raise self.refuse(low, f"branches and loops are nested deeper than {MAX_DEPTH}")
@@ -89,10 +90,10 @@ class _Reading:
         return tuple(found)
 
     def branch(self, at: int, row: Jump, high: int, depth: int) -> tuple[Branch, int]:
-        """Return the branch that a jump begins, and the instruction after it."""
+        """Return the branch that begins with a jump, and the instruction after the branch."""
         over = self.rows[row.target - 1] if at + 1 < row.target <= high else None
         if row.condition in self.never or not isinstance(over, Jump) or over.condition not in self.never:
-            raise self.refuse(at, "is a jump that begins no branch with two sides and ends no loop")
+            raise self.refuse(at, "is a jump that neither begins a branch with two sides nor ends a loop")
         if not row.target <= over.target <= high:
             raise self.refuse(row.target - 1, f"jumps out of its branch to instruction {over.target}")
         first = self.block(at + 1, row.target - 1, depth + 1)
@@ -100,7 +101,7 @@ class _Reading:
         return Branch(at, (first, second)), over.target
 
     def refuse(self, at: int, rule: str) -> DocumentError:
-        """Return the error that names an instruction and the rule that it breaks."""
+        """Return an error that names an instruction and the rule that it breaks."""
         return DocumentError(self.source, f"instructions[{at}]", rule)
 
 

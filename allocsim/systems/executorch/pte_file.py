@@ -1,9 +1,8 @@
-"""The content of a `.pte` file: methods, their values, their instructions and the memory planned
-for them. Every number is checked.
+"""Reads a `.pte` file: methods with values, instructions and planned memory. Checks every number.
 
-A method's `values` are its EValues by index: tensors, truth values and lists of tensors; any other
-EValue is None, as it has no memory. Instructions keep their positions, since jumps name them. An
-offset is joined from its two halves; memory id k of a file is arena k - 1 here.
+`values` of a method has its EValues by index: tensors, booleans and lists of tensors. Any other
+EValue is None, because it has no memory. Instructions keep their positions, because jumps name
+positions. An offset is combined from its two halves. Memory id k of a file is arena k - 1 here.
 
 Source: ExecuTorch's `schema/program.fbs` and `schema/scalar_type.fbs` (identifier `ET12`).
 """
@@ -23,13 +22,13 @@ DTYPES: Final = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 9: "c64", 10: "c128", 11: "bool",
     12: "i8", 13: "u8", 14: "i32", 15: "bf16", 23: "f8_e5m2", 24: "f8_e4m3", 27: "u16", 28: "u32", 29: "u64",
 }  # fmt: skip
-"""ScalarType -> dtype; the numbers are torch's."""
+"""ScalarType -> dtype; the numbers are the same as torch's."""
 
 TENSOR, BOOL, LISTS = 5, 3, (10, 11)
-"""Members of the union KernelTypes."""
+"""Numbers of members of the union KernelTypes."""
 
 UNBOUNDED: Final = 2
-"""TensorShapeDynamism of tensors whose memory the runtime allocates while it runs."""
+"""TensorShapeDynamism of tensors for which the runtime allocates memory during a run."""
 
 MAX_RANK: Final = 64
 """The most dimensions of a tensor, as in torch."""
@@ -45,21 +44,21 @@ class PlannedTensor:
     dtype: str
     shape: tuple[int, ...]
     slot: tuple[int, int] | None
-    """Arena and byte offset; None where the file plans no memory for it."""
+    """Arena and offset in bytes; None if the file plans no memory for the tensor."""
     content: bool
-    """Whether the file, or a file beside it, holds its content."""
+    """Whether the file, or a separate file of weights, has the content of the tensor."""
     name: str = ""
-    """Its qualified name, "" where the file has none."""
+    """The qualified name of the tensor; "" if the file has none."""
 
     @property
     def nbytes(self) -> int:
-        """The size of its elements in bytes."""
+        """The size of all elements of the tensor in bytes."""
         return dense_nbytes(self.shape, int(WIDTHS[dtype_code("dtype", self.dtype)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of tensors, by value index; -1 for a tensor that is left out."""
+    """A list of tensors by value index; -1 is an omitted tensor."""
 
     items: tuple[int, ...]
 
@@ -69,7 +68,7 @@ Held = PlannedTensor | Listed | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel, or a delegate's blob, over values by index."""
+    """A call of a kernel or delegate; the arguments are indices of values."""
 
     kind: str
     args: tuple[int, ...]
@@ -78,7 +77,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The value `source` becomes the value `target` as well: for tensors, the pointer moves."""
+    """Assigns the value `source` to the value `target`; for tensors, the pointer is assigned."""
 
     source: int
     target: int
@@ -86,7 +85,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """If `condition` is false, the instruction `target` is next."""
+    """Continues at the instruction `target` if the value `condition` is false."""
 
     condition: int
     target: int
@@ -104,7 +103,7 @@ Instruction = Call | Move | Jump | Free
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One entry point of the program."""
+    """A method: one entry point of the program."""
 
     name: str
     values: tuple[Held, ...]
@@ -118,7 +117,7 @@ class Method:
 def parse(data: bytes, source: str) -> list[Method]:
     """Return the methods of a file that have instructions.
 
-    Raises DocumentError with place and rule. O(size of the file).
+    Raises DocumentError, which names place and rule. O(size of the file).
     """
     if identifier(data) != IDENTIFIER:
         raise DocumentError(source, "", f"is not an ExecuTorch program of schema {IDENTIFIER.decode()}")
@@ -148,7 +147,9 @@ def _method(plan: Table) -> Method:
     for row in values:
         for item in row.items if isinstance(row, Listed) else ():
             if not -1 <= item < len(values) or (item >= 0 and isinstance(values[item], Listed)):
-                raise plan.refuse(f"a list holds value {item}, a list or none of {len(values)} values", "values")
+                raise plan.refuse(
+                    f"a list has item {item}, which is a list or not one of {len(values)} values", "values"
+                )
     return Method(
         name=plan.text(0, "name") or "method",
         values=values,
@@ -192,11 +193,11 @@ def _tensor(row: Table, arenas: int) -> PlannedTensor:
         raise row.refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are read", "sizes")
     order = row.numbers(3, "dim_order", "u1").tolist()
     if len(order) not in (0, len(shape)):
-        raise row.refuse(f"orders {len(order)} dimensions; the tensor has {len(shape)}", "dim_order")
+        raise row.refuse(f"has {len(order)} dimensions; the tensor has {len(shape)}", "dim_order")
     if order and sorted(order) != list(range(len(shape))):
         raise row.refuse(f"{order} is not a permutation of {len(shape)} dimensions", "dim_order")
     if any(length < 0 for length in shape):
-        raise row.refuse(f"{min(shape)} is a negative length", "sizes")
+        raise row.refuse(f"{min(shape)} is negative; a length is 0 or more", "sizes")
     if row.scalar(1, "storage_offset", "i32"):
         raise row.refuse("only 0 is supported, as in the runtime", "storage_offset")
     extra = row.table(9, "extra_tensor_info")
@@ -254,7 +255,7 @@ def _instruction(row: Table, values: int, rows: int, names: list[str], delegates
 
 
 _MEMBERS: Final = frozenset((1, 2, 3, 4, 5))
-"""KernelCall, DelegateCall, MoveCall, JumpFalseCall, FreeCall."""
+"""Numbers of the instructions KernelCall, DelegateCall, MoveCall, JumpFalseCall and FreeCall."""
 
 __all__ = [
     "DTYPES", "IDENTIFIER", "Call", "Free", "Instruction", "Jump", "Listed", "Method", "Move", "PlannedTensor", "parse",

@@ -1,49 +1,52 @@
-"""ExecuTorch: a `.pte` file as programs and plans, from its instructions and the memory planned for
-each tensor (`allocsim.systems.executorch.pte_file` has the fields of the file).
+"""Makes programs and plans from an ExecuTorch `.pte` file, by its instructions and the memory
+planned for each tensor. `allocsim.systems.executorch.pte_file` reads the fields of the file.
 
-Time: the file has no lifetimes; instructions run in order and are the steps, after one
-`host.write` for each input and before one `host.read` of the outputs.
+Time is the order in which the instructions run. One `host.write` for each input comes first, and
+one `host.read` of the outputs comes last. The file has no lifetimes.
 
 Programs
-    One for each way through a method's branches (`allocsim.programs.ways`). The body of a loop runs
-    twice; the second turn stands for all later ones. Methods are judged apart, each with memory of
-    its own, unless they share state.
+        There is one program for each way through a method's branches (`allocsim.programs.ways`). The
+    body of a loop runs twice; the second turn represents all later turns. Methods are separate, each
+    with separate memory, unless they share state.
 Shared state
-    `share_mutable_buffers` plans the buffers that any method writes into a memory of their own, the
-    second, which has one size in all methods. So two methods that keep states there share them
-    (`_share`). The runtime then gives all methods one set of arenas, those of the file. A state is
-    one buffer in all methods, found by its qualified name, or else by its slot. The session has
-    each way run directly after each (`_session`), since a run may need the state of the run before.
+        `share_mutable_buffers` plans all buffers that a method writes in the second memory, which has
+    the same size in all methods. Two methods with states in the second memory therefore share these
+    states (`_share`). The runtime then gives all methods the same arenas, the arenas of the file. A
+    state is one buffer in all methods; its qualified name identifies it, or else its slot. In the
+    session each way runs directly after each way (`_session`), because a run may need the state of
+    the run before.
 Buffers
-    One for each tensor that an instruction writes, each time it does, in the slot of the file. A
-    tensor with content and without memory is a `parameter`. A tensor with memory that is no input,
-    and is listed before all computed tensors, is a `state`. A tensor without memory lies apart: its
-    pointer comes from outside. The alignment is the width of an element, as the file has none.
+        There is one buffer for each tensor that an instruction writes, each time it is written, in the
+    slot of the file. A tensor with content and without planned memory is a `parameter`. A tensor
+    with planned memory is a `state` if it is not an input and is listed before all computed tensors.
+    A tensor without planned memory has separate memory, because its pointer comes from outside. The
+    alignment is the width of an element, because the file states no alignment.
 Instructions
-    A kernel's last argument is its result, a tensor or a list of tensors (`RETURNS` has the
-    exceptions). The same tensors stand before it as out-arguments, which are no operands. The
-    results of a delegate are the arguments behind the last one that has content. A jump reads its
-    condition. A move passes a pointer on: it is a `same` into a buffer in the slot of the source,
-    since the runtime then reads there, whatever slot was planned for the target.
+        The last argument of a kernel is its result, a tensor or a list of tensors (`RETURNS` has the
+    exceptions). The out-arguments before it are the same tensors and are not operands. The results
+    of a delegate are the arguments after the last argument with content. A jump reads its condition.
+    A move assigns a pointer: it is a `same` into a buffer in the slot of the source. The runtime
+    reads from that slot afterwards, even if another slot was planned for the target.
 Views
-    A view of planned memory has no instruction: it is a tensor that no instruction writes, inside
-    the slot of an earlier tensor in the list of values. Of several such tensors the last one is its
-    base, since values are listed in the order of the graph. A state is listed before all computed
-    tensors, so it is no view, and may be a base before it is read. `executorch_prim::et_view`
-    passes the pointer on; any other view has the address that was planned for its base. A moved
-    tensor's bytes are elsewhere: its view is a `same` without a slot. A branch reads its operands
-    by tensors of its own, which are not in the file. No instruction writes to their planned memory,
-    so a view of one has no slot either.
+        A view of planned memory has no instruction. It is a tensor that no instruction writes, inside
+    the slot of an earlier tensor in the list of values. If several earlier tensors contain the slot,
+    the last of them is the base, because values are listed in the order of the graph. A state is
+    listed before all computed tensors, so a state is not a view; it may be a base before it is read.
+    `executorch_prim::et_view` passes the pointer on; any other view has the address that was planned
+    for its base. The bytes of a moved tensor are elsewhere, so its view is a `same` without a slot.
+    A branch reads its operands through other tensors, which are not in the file. No instruction
+    writes to their planned memory, so a view of such a tensor has no slot either.
 In place
-    By torch's schemas a kernel whose name ends in `_` writes its first operand. On a state this is
-    the user's mutation, on any other tensor a new buffer in the same slot with a declared pair. An
-    out-argument may alias no operand, as the schemas give each an alias set of its own. A later
-    reader has the same index in the file, whether it needs the old value or the new one. `meant`
-    says which, where the graph is known (`planned_program`); otherwise the new value is assumed,
-    and `unseen` in the program's `meta` names the assumption.
+        By torch's schemas, a kernel writes its first operand if its name ends in `_`. If the operand is
+    a state, this is the user's mutation. For any other tensor, the result is a new buffer in the
+    same slot with a declared in-place pair. An out-argument may not alias an operand, because the
+    schemas give each out-argument a separate alias set. A later reader has the same index in the
+    file, whether it needs the old value or the new value. If the graph is known, `meant` says which
+    value it needs (`planned_program`). Otherwise the new value is assumed, and `unseen` in the
+    program's `meta` names the assumption.
 
-What this module does not see: whether methods that share no state get arenas of their own
-(`unseen` names the states that they could lose); the planner's lifetimes; a view's base where an
+What this module does not see: whether methods without shared state get separate arenas (`unseen`
+names the states that they could lose); the planner's lifetimes; the true base of a view if an
 earlier tensor in its slot has the same size; the inside of a delegate.
 """
 
@@ -65,28 +68,28 @@ from allocsim.systems.executorch.pte_blocks import SIDES, Block, Branch, Loop, b
 from allocsim.systems.executorch.pte_file import IDENTIFIER, Call, Jump, Listed, Method, Move, PlannedTensor, parse
 
 RETURNS: Final = {"executorch_prim::et_copy_index.tensor": 0}
-"""Kernel -> the argument it writes, if not the last one. Source: `kernels/prim_ops`."""
+"""Kernel -> the argument that it writes, if not the last. Source: `kernels/prim_ops`."""
 
 HANDS_ON: Final = frozenset({"executorch_prim::et_view.default"})
-"""Kernels whose result gets the pointer of their first operand."""
+"""Kernels that return the pointer of their first operand."""
 
 COPY: Final = "aten::copy_"
-"""The kernel that overwrites all of its first operand and does not read it."""
+"""The kernel that overwrites its first operand completely without reading it."""
 
 SHARED: Final = 1
-"""The arena in which methods share state. Source: `MemoryPlanningPass.run_multimethod`."""
+"""The arena of the states that methods share. Source: `MemoryPlanningPass.run_multimethod`."""
 
 UNKNOWN_VIEW: Final = "view of an unknown tensor"
-"""Kind of the op that makes a view whose base is no tensor of the file."""
+"""Kind of the op that makes a view of a tensor that is not in the file."""
 
 OUTPUTS: Final = -1
-"""Stands for an instruction where the method's outputs are read."""
+"""The number used as the instruction that reads the method's outputs."""
 
 Reading = tuple[int, int, int]
-"""An instruction, an EValue among its operands, and how many times the EValue came before there."""
+"""An instruction, an operand's EValue, and the instruction's number of earlier reads of it."""
 
 READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
-"""Kernels that read no bytes."""
+"""Kernels that read only shapes and no bytes."""
 
 
 def looks_like(head: bytes) -> bool:
@@ -104,11 +107,11 @@ def loads(
 ) -> Document:
     """Return a program and a plan for each way through each method.
 
-    `meant` has, for each method, the readings of overwritten values and the instructions that
-    overwrote them; None if only the file is known. `shared` says whether all methods run in one set
-    of arenas; None: if the file was planned for it.
+    `meant` has, for each method, the reads of overwritten values and the instructions that
+    overwrote the values; None if only the file is known. `shared` says whether all methods use one
+    set of arenas. If `shared` is None, the file's plan decides.
 
-    Raises DocumentError with place and rule. O(size of the file x ways).
+    Raises DocumentError, which names place and rule. O(size of the file x ways).
     """
     plans: list[Plan] = []
     methods = parse(data, source)
@@ -134,14 +137,14 @@ def loads(
 
 
 def _share(methods: Sequence[Method]) -> bool:
-    """Return whether two methods keep states in the second memory, of one size in both."""
+    """Return whether two methods have states in the second memory, with equal sizes of it."""
     sizes = [one.sizes[SHARED] for one in methods if any(arena == SHARED for arena, _ in _kept(one).values())]
     return len(set(sizes)) < len(sizes)
 
 
 def _session(plans: Sequence[Plan]) -> Iterator[Run]:
-    """Yield plans^2 + 1 runs in which each plan runs directly after each plan, itself included: the
-    Lyndon words of one and two letters in order, and the first letter again.
+    """Return plans^2 + 1 runs in which each plan runs directly after each plan, itself included.
+    The order is that of the Lyndon words of one and two letters, and then the first letter again.
     """
     ends = range(len(plans))
     charge("run", len(plans) ** 2 + 1)
@@ -151,8 +154,8 @@ def _session(plans: Sequence[Plan]) -> Iterator[Run]:
 
 
 def _arenas(methods: Sequence[Method], *, shared: bool) -> tuple[Arena, ...]:
-    """Return, if the methods share, the arenas of the file, each as large as the largest method
-    needs it; otherwise the arenas of all methods, one method after another.
+    """Return the arenas. If the methods share arenas, each arena has the largest size that a method
+    needs. Otherwise each method has separate arenas, one method after another.
     """
     rows = [(f"{method.name}, " if len(methods) > 1 else "", method.sizes) for method in methods]
     if shared:
@@ -166,7 +169,7 @@ def _arenas(methods: Sequence[Method], *, shared: bool) -> tuple[Arena, ...]:
 
 
 def _apart(methods: Sequence[Method]) -> Iterator[Method]:
-    """Yield the methods, each with slots in arenas of its own."""
+    """Yield the methods with slots in separate arenas for each method."""
     first = 0
     for method in methods:
         held = (
@@ -180,8 +183,8 @@ def _apart(methods: Sequence[Method]) -> Iterator[Method]:
 
 
 def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
-    """Return the sides of each branch, by where it stands once loops are unrolled."""
-    charge("op of a run", len(block) + 1)  # the copies of nested loops multiply
+    """Return the sides of each branch; its key is its path with unrolled loops."""
+    charge("op of a run", len(block) + 1)  # the number of copies multiplies with nested loops
     found: dict[Where, tuple[str, ...]] = {}
     for item in block:
         if isinstance(item, Branch):
@@ -195,7 +198,7 @@ def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
 
 
 class _Walk:
-    """The state of writing down one way through a method."""
+    """Translates one way through a method into ops, buffers and slots."""
 
     def __init__(
         self,
@@ -209,36 +212,36 @@ class _Walk:
     ) -> None:
         self.method, self.taken, self.meant = method, taken, meant
         self.at = OUTPUTS
-        """The instruction being written down."""
+        """The instruction that is being translated."""
         self.reads: Counter[int] = Counter()
-        """EValue -> how often that instruction has read it so far."""
+        """EValue -> how often the instruction `at` has read it so far."""
         self.before: dict[int, dict[int, int]] = {}
-        """Instruction that overwrites a value still needed -> `now` as it was before it."""
+        """Instruction that overwrites a value still needed -> `now` before this instruction."""
         self.unseen: list[str] = []
-        """Facts that the file does not state and the verdict depends on."""
+        """Facts that the verdict depends on but the file does not state."""
         self.growing = Placing(method.name, arenas)
         self.label, self.shared = label, shared
         self.said: list[str] = []
         self.decided: dict[tuple[int, int], str] = {}
         """(EValue of a condition, how often it was written) -> the side that it selects."""
         self.written: Counter[int] = Counter()
-        """EValue -> how often a kernel or move wrote it."""
+        """EValue -> the number of kernels and moves that wrote it."""
         self.now: dict[int, int] = {}
         """EValue -> its latest value."""
         self.kept = _kept(method)
         self.states: set[int] = set()
-        """Buffers that outlive a run."""
+        """Buffers that keep their content after a run."""
         self.moved: set[int] = set()
-        """Results of moves: they do not lie in the slots planned for their EValues."""
+        """Results of moves; they are not in the slots that were planned for their EValues."""
         self.call: tuple[str, ...] = ()
         self.suffix = ""
         self.last = True
-        """Whether this is the last turn of each loop around."""
+        """Whether this is the last turn of every enclosing loop."""
         self.rows: dict[int, int] = {}
-        """EValue that a loop fills -> rows written so far."""
+        """EValue that a loop fills -> the number of rows written so far."""
 
     def plan(self, block: Block) -> Plan:
-        """Write uploads, instructions and the host's read down; return the plan."""
+        """Add uploads, instructions and the host's read; return the plan."""
         for index in self.method.inputs:
             if isinstance(self.method.values[index], PlannedTensor):
                 self.now[index] = self.fresh(index, f"input {index}", role=Role.INPUT)
@@ -250,7 +253,7 @@ class _Walk:
         ]
         self.growing.builder.op(HOST_READ, outputs, ())
         if self.label and self.states and not self.shared:
-            self.unseen.append(f"whether other methods run in the arenas of {self.method.name}, which keep its state")
+            self.unseen.append(f"whether other methods use the arenas of {self.method.name}, which hold its state")
         meta = {"unseen": self.unseen} if self.unseen else {}
         program = replace(self.growing.builder.build(), path=", ".join(self.said), meta=meta)
         return self.growing.plan_for(program, "executorch")
@@ -321,7 +324,7 @@ class _Walk:
             if self.meant is not None and at in self.meant.values():
                 self.before[at] = dict(self.now)
             elif self.meant is None and self.growing.home[read[0]] not in self.states:
-                self.unseen.append(f"whether {row.kind} {at}{self.suffix} writes over what is read later")
+                self.unseen.append(f"whether {row.kind} {at}{self.suffix} overwrites a value that is read later")
             over = self.over(operands, read[0], results)
             anew = row.kind == COPY and len(read) > 1 and self.growing.home[over[0]] in self.states
             self.emit(row.kind, at, read[1:] if anew else read, over, in_place=((0, 0),))
@@ -331,7 +334,7 @@ class _Walk:
             self.now.update(zip(results, made, strict=True))
 
     def sides(self, row: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the EValues of a kernel's operands, and of the tensors that it writes."""
+        """Return the EValues of a kernel's operands, and of the tensors that the kernel writes."""
         values, args = self.method.values, row.args
         if row.delegate:
             held = [place for place, index in enumerate(args) if index in self.now or not self.unwritten(index)]
@@ -356,12 +359,12 @@ class _Walk:
         return operands, tuple(index for index in returned if index >= 0 and isinstance(values[index], PlannedTensor))
 
     def unwritten(self, index: int) -> bool:
-        """Return whether an EValue is a tensor without content."""
+        """Return whether an EValue is a tensor without content that is not a view."""
         tensor = self.method.values[index]
         return isinstance(tensor, PlannedTensor) and not tensor.content and self.base(index) is None
 
     def held(self, indices: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the values of the tensors among EValues and in lists among them."""
+        """Return the values of all tensors among EValues, including tensors in lists."""
         found: list[int] = []
         for index in indices:
             row = self.method.values[index]
@@ -371,7 +374,7 @@ class _Walk:
         return tuple(found)
 
     def operand(self, index: int) -> int:
-        """Return the value that an operand needs: the overwritten one, if `meant` says so."""
+        """Return the value that an operand needs: the old value if `meant` has this read."""
         key = self.at, index, self.reads[index]
         self.reads[index] += 1
         then = self.before.get((self.meant or {}).get(key, OUTPUTS))
@@ -383,7 +386,7 @@ class _Walk:
         return found
 
     def read(self, index: int) -> int:
-        """Return the value of a tensor: written in this run, a view, or there before the run."""
+        """Return a tensor's value: written in this run, a view, or content from before the run."""
         if index not in self.now:
             base, tensor = self.base(index), self.method.values[index]
             if base is not None:
@@ -395,7 +398,7 @@ class _Walk:
         return self.now[index]
 
     def content(self, index: int) -> int:
-        """Add a tensor with content before the run: with planned memory it is a state."""
+        """Add a tensor with content from before the run: a state if its memory is planned."""
         tensor, name = self.method.values[index], f"{self.label}value {index}"
         assert isinstance(tensor, PlannedTensor)
         if tensor.slot is None:
@@ -405,11 +408,11 @@ class _Walk:
             place = f"bytes [{start}, {start + tensor.nbytes}) of memory {arena + 1}"
             name = tensor.name or (place if arena == SHARED else name)
         if self.shared and tensor.content:
-            self.unseen.append(f"whether {self.method.name} is loaded after a run, which lays {name} anew")
+            self.unseen.append(f"whether {self.method.name} is loaded after a run, which resets {name}")
         return self.fresh(index, name, role=Role.STATE)
 
     def base(self, index: int) -> int | None:
-        """Return the value that an unwritten tensor is a view of, None where there is none."""
+        """Return the value that an unwritten tensor is a view of, or None if it is no view."""
         tensor = self.method.values[index]
         if not isinstance(tensor, PlannedTensor) or tensor.slot is None or index in self.kept:
             return None
@@ -423,12 +426,12 @@ class _Walk:
         return None
 
     def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
-        """Return the slot of a tensor's views; for a moved tensor, the slot planned for it."""
+        """Return a tensor's slot, in which views are placed; if moved, its planned slot."""
         as_planned = index not in self.now or self.now[index] in self.moved
         return (tensor.slot or APART) if as_planned else self.growing.slot_of(self.now[index])
 
     def view(self, index: int, base: int) -> int:
-        """Add a view: the tensor of an EValue, in the buffer of the value `base`."""
+        """Add a view: the tensor of an EValue in the buffer of the value `base`."""
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
         if base in self.moved and tensor.slot is not None:
@@ -442,8 +445,8 @@ class _Walk:
         return made
 
     def astray(self, index: int, base: int, tensor: PlannedTensor) -> int:
-        """Add a view of a moved tensor, in its planned slot if the moved bytes lie there, and
-        without a slot otherwise.
+        """Add a view of a moved tensor. The view has its planned slot if this is the slot of the
+        moved bytes; otherwise it has no slot.
         """
         slot = tensor.slot if tensor.slot == self.growing.slot_of(base) else None
         made = self.seen(index, tensor, slot)
@@ -451,20 +454,20 @@ class _Walk:
         return made
 
     def nowhere(self, index: int, tensor: PlannedTensor) -> int:
-        """Add a view, without a slot, of a tensor that is not in the file."""
+        """Add a view of a tensor that is not in the file; the view has no slot."""
         made = self.seen(index, tensor, None)
         self.emit(UNKNOWN_VIEW, None, (), (made,))
         return made
 
     def seen(self, index: int, tensor: PlannedTensor, slot: tuple[int, int] | None) -> int:
-        """Add a buffer for a view, which shares none with its base, and the value in it."""
+        """Add a separate buffer for a view; return the value in the buffer."""
         name = f"value {index}{self.suffix}"
         buffer = self.growing.buffer(name, tensor.nbytes, slot or (UNPLACED, 0), alignment=1, meta={"value": index})
         return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
 
     def over(self, operands: tuple[int, ...], operand: int, results: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the result of a kernel that writes its first operand. From now on the result is
-        the value of the operand's EValue and of the kernel's results.
+        """Add the result of a kernel that writes its first operand; return its value. From now on,
+        this value is the latest of the operand's EValue and of the kernel's results.
         """
         index = next(i for i in operands if self.now.get(i) == operand)
         tensor = self.method.values[index]
@@ -483,7 +486,7 @@ class _Walk:
         return (made,)
 
     def fill(self, at: int, kind: str, read: tuple[int, ...], target: int) -> None:
-        """Write one row of a tensor that a loop fills; the last turn writes all remaining rows."""
+        """Add the write of one row of a tensor that a loop fills; the last turn writes the rest."""
         tensor = self.method.values[target]
         assert isinstance(tensor, PlannedTensor)
         row = self.rows.get(target, 0)
@@ -505,7 +508,7 @@ class _Walk:
         self.rows[target] = 0 if self.last else row + 1
 
     def fresh(self, index: int, name: str, **columns: Any) -> int:
-        """Add a buffer for a tensor, in its slot, and the value in it."""
+        """Add a buffer for a tensor in its slot; return the value in the buffer."""
         tensor = self.method.values[index]
         assert isinstance(tensor, PlannedTensor)
         width = tensor.nbytes // max(1, prod(tensor.shape)) or 1
@@ -517,7 +520,7 @@ class _Walk:
         return self.growing.value(name, buffer, tensor.dtype, tensor.shape)
 
     def emit(self, kind: str, at: int | None, read: Any, made: Any, **op: Any) -> None:
-        """Add an op where the walk stands."""
+        """Add an op, with the current instruction and calls in its `meta`."""
         if at is None:
             self.growing.builder.op(kind, read, made, name=kind, meta=op_meta(self.call), **op)
             return
@@ -527,9 +530,9 @@ class _Walk:
 
 
 def _kept(method: Method) -> dict[int, Slot]:
-    """Return the states of a method with their slots: planned tensors that are no input, that no
-    kernel writes except in place, that are listed before all computed tensors, and that lie in no
-    earlier tensor. O(values^2) at worst.
+    """Return the states of a method with their slots. A state is a planned tensor that is not an
+    input, is written only in place, is listed before all computed tensors, and is not inside the
+    slot of an earlier tensor. O(values^2) at worst.
     """
     written: set[int] = set()
     for row in method.instructions:
@@ -553,19 +556,19 @@ def _kept(method: Method) -> dict[int, Slot]:
 
 
 def _results(method: Method, row: Call) -> set[int]:
-    """Return the EValues that a kernel writes, those in lists too."""
+    """Return the EValues that a kernel writes, including those in lists."""
     index = row.args[RETURNS.get(row.kind, -1) % len(row.args)]
     held = method.values[index]
     return set(held.items) if isinstance(held, Listed) else {index}
 
 
 def _inside(slot: Slot, nbytes: int, around: Slot, size: int) -> bool:
-    """Return whether `nbytes` from `slot` on lie within `size` bytes from `around` on."""
+    """Return whether `nbytes` bytes at `slot` are inside `size` bytes at `around`."""
     return slot[0] == around[0] and around[1] <= slot[1] and slot[1] + nbytes <= around[1] + size
 
 
 def writes_first(kind: str) -> bool:
-    """Return whether a kernel writes its first operand, by torch's rule for names."""
+    """Return whether a kernel writes its first operand, by torch's naming rule."""
     name = kind.rpartition("::")[2].partition(".")[0]
     return name.endswith("_") and not name.startswith("_")
 

@@ -61,7 +61,7 @@ def test_of_a_file_alone_it_is_not_to_be_seen_whether_the_old_value_is_meant(cap
     """The value and what was written over it have one index in the file."""
     assert main(["check", str(FOLDER / "output_also.pte")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "not to be seen here: whether aten::index_put_ 4 writes over what is read later" in said
+    assert "not to be seen here: whether aten::index_put_ 4 overwrites a value that is read later" in said
     assert main(["check", str(FOLDER / "output_also.json")]) == 1
     assert "not to be seen here" not in capsys.readouterr().out
 
@@ -226,7 +226,7 @@ def test_what_depends_on_who_loads_the_methods_is_said_or_asked_for(capsys):
     convicted = executorch.loads(data, "arenas", shared=True)
 
     assert main(["check", str(FOLDER / "arenas.pte")]) == 0
-    assert "whether other methods run in the arenas of forward, which keep its state" in " ".join(
+    assert "whether other methods use the arenas of forward, which hold its state" in " ".join(
         capsys.readouterr().out.split()
     )
     assert {v.kind for v in check(convicted).violations} == {"StaleRead"}
@@ -250,8 +250,8 @@ def method(*instructions, values=(False, None)):
 @pytest.mark.parametrize(
     ("instructions", "rule"),
     [
-        ((Jump(1, 2), Call("k", ())), "is a jump that begins no branch with two sides and ends no loop"),
-        ((Jump(0, 1), Call("k", ())), "is a jump that begins no branch"),
+        ((Jump(1, 2), Call("k", ())), "is a jump that neither begins a branch with two sides nor ends a loop"),
+        ((Jump(0, 1), Call("k", ())), "is a jump that neither begins a branch"),
         ((Jump(1, 3), Call("k", ()), Jump(0, 2), Call("k", ())), "jumps out of its branch to instruction 2"),
     ],
 )
