@@ -1,13 +1,13 @@
-"""LiteRT's arena planner (`allocate_tensors` runs it, without delegates), asked by a model for each
-arena of a question, whose tensors have the lifetimes and sizes of the question.
+"""Places buffers with LiteRT's arena planner, which `allocate_tensors` runs without delegates. For
+each arena of a request, this module makes a model with the requested lifetimes and sizes.
 
-The planner accepts no problem from outside, so the model encodes it: at each step a FILL makes
-every tensor of bytes whose lifetime begins there, and then a SLICE of no bytes reads every tensor
-whose lifetime ends there. A pinned tensor is an output of the model. The model is not run; offsets
-are differences of the pointers that the interpreter gives.
+The planner accepts no allocation problem as input, so the model encodes the problem. At each step,
+a FILL makes each tensor of bytes that begins its lifetime there. Then a SLICE of 0 bytes reads each
+tensor that ends its lifetime there. A pinned tensor is an output of the model. The model is not
+run; offsets are differences of the interpreter's pointers.
 
-What this module does not see: pairs in place (no operator here may write over its operand),
-temporaries of operators, and tensors of no bytes.
+What this module does not see: in-place pairs (no operator here may write over its operand),
+temporaries of operators, and tensors of 0 bytes.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ from asking import AskedBuffer, RefusedError, arena_by_arena, serve
 ALIGNMENT = 64
 
 MOST = 1 << 30
-"""The most bytes of a question: an interpreter allocates the memory that it plans."""
+"""The most bytes of a request, because the interpreter allocates the memory that it plans."""
 
 INT8, INT32 = 9, 2
 CODES = (94, 65)
-"""BuiltinOperator of FILL and of SLICE."""
+"""The BuiltinOperator numbers of FILL and SLICE."""
 
 
 def plan(buffers: Sequence[AskedBuffer], steps: int) -> list[int]:
-    """Return the offset of each tensor in bytes, from the lowest tensor of its arena."""
+    """Return the offset in bytes of each tensor from the lowest tensor of its arena."""
     if sum(row.nbytes for row in buffers) > MOST:
-        raise RefusedError(f"the interpreter would take more than {MOST} bytes")
+        raise RefusedError(f"the interpreter would allocate more than {MOST} bytes")
     offsets: list[int] = arena_by_arena(_arena, buffers, steps)
     return offsets
 
@@ -48,12 +48,12 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _model(rows: Sequence[AskedBuffer], steps: int) -> bytes:
-    """Return the bytes of a model; its first tensors are those of the question."""
+    """Return the bytes of a model; its first tensors are the requested tensors."""
     tensors = [_tensor([row.nbytes], INT8) for row in rows]
     buffers: list[Any] = [schema.BufferT()]
 
     def constant(number: int) -> int:
-        """Add a constant tensor of one number; return its index."""
+        """Add a constant tensor that has one number; return its index."""
         buffers.append(schema.BufferT())
         buffers[-1].data = np.frombuffer(np.array([number], "<i4").tobytes(), np.uint8)
         tensors.append(_tensor([1], INT32, len(buffers) - 1))

@@ -1,19 +1,19 @@
-"""LiteRT: the pointers that an interpreter gave its tensors, as JSON (`record_litert` writes it).
+"""Reads the pointers that a LiteRT interpreter gave its tensors, from the JSON of `record_litert`.
 
     {"versions": "ai-edge-litert 2.3.0",
      "tensors": [{"id": 0, "name": "x", "size": 256, "first": 0, "last": 4, "offset": 512}],
      "ops": [{"op": "RESHAPE", "ins": [0], "outs": [1]}]}
 
-Time: one operator runs at each step. `first` and `last` are the first and last operators that touch
-a tensor, closed; they come from the graph and are no planner's belief. The host uploads the tensors
-that no operator writes, and at the end reads the written ones whose `last` is the end. `first` and
-`last` have no other use here.
+Time: one operator runs at each step. `first` and `last` are the first and last operators that
+access a tensor. They come from the graph and are not a planner's belief. The host uploads the
+tensors that no operator writes. At the end it reads each written tensor with a `last` at or after
+the end. `first` and `last` have no other use here.
 
-All pointers lead into one arena; an offset is the distance from its lowest pointer. In-place pairs
-are those of `allocsim.systems.litert.tflite_in_place`. The file has no types: a tensor is bytes.
+All pointers are in one arena; an offset is the distance from the lowest pointer. The in-place pairs
+come from `allocsim.systems.litert.tflite_in_place`. The file has no dtypes: tensors are bytes.
 
-The file has no control flow. Where a model has some, it is read from the `.tflite` of the same name
-beside the file (`x.json`, `x.tflite`); without that model the file is refused.
+The file has no control flow. If the model has control flow, it is read from the `.tflite` with the
+same name in the same folder (`x.json`, `x.tflite`). Without that model the file is refused.
 
 What this module does not see: constants, which have no offset, and temporaries of kernels.
 """
@@ -36,11 +36,11 @@ from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
 Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 
 MAX_ROWS: Final = 1 << 22
-"""The most tensors, and the most operators, of one file."""
+"""The most tensors in one file, and also the most operators."""
 
 
 class PointedTensor(msgspec.Struct, frozen=True):
-    """A tensor with its size and offset in bytes."""
+    """A tensor; its size and offset are in bytes."""
 
     id: Count
     size: Count
@@ -51,7 +51,7 @@ class PointedTensor(msgspec.Struct, frozen=True):
 
 
 class PointedOp(msgspec.Struct, frozen=True):
-    """An operator over tensors by `id`; -1 where an optional one is left out."""
+    """An operator; its tensors are given by `id`, and -1 is an omitted optional tensor."""
 
     op: str
     ins: list[int]
@@ -73,7 +73,7 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "pointers") -> Document:
-    """Return program and plan. Raise DocumentError with place and rule. O(size of the file)."""
+    """Return the program and plan of a file, or raise DocumentError. O(size of the file)."""
     try:
         model = msgspec.json.decode(data, type=PointedModel)
     except msgspec.ValidationError as error:
@@ -96,7 +96,7 @@ def loads(data: bytes, source: str = "pointers") -> Document:
 
 
 def _in_line(model: PointedModel, source: str, first: int) -> Document:
-    """Return the document of the model beside the file, its first subgraph at the pointers."""
+    """Return the document of the `.tflite` in the folder, with its first subgraph's pointers."""
     beside = Path(source).with_suffix(".tflite")
     try:
         data = beside.read_bytes()
@@ -135,7 +135,7 @@ def _document(model: PointedModel, by_id: dict[int, PointedTensor]) -> Document:
 
 
 def _kernel(growing: Placing, name: str, kind: str, operands: list[int], results: list[int]) -> None:
-    """Add an op; an operator that changes no byte is a `same` if both sizes are equal."""
+    """Add an op. An operator of `UNMODIFIED` is a `same` if operand and result have equal sizes."""
     same = (
         kind in UNMODIFIED
         and operands

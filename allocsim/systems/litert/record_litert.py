@@ -1,15 +1,14 @@
-"""Records the pointers that a LiteRT interpreter gives the tensors of a model, for `allocsim
-check`.
+"""Records the pointers that a LiteRT interpreter gives a model's tensors, for `allocsim check`.
 
     python allocsim/systems/litert/record_litert.py model.tflite > model.json
 
-The script runs in a Python that has LiteRT and imports nothing of this project. No delegate is
-loaded, so the pointers are those of LiteRT's own planner. A tensor that no operator writes and that
-is no input is a constant or a persistent variable; it lies apart and has no offset. Nor has a
-tensor whose size is known only at run time. The subgraphs of a WHILE or an IF are not recorded:
-`check` reads them from the model, if it has the same name and lies in the same folder.
+The script runs in a Python that has LiteRT and imports nothing of this project. It loads no
+delegate, so the pointers are from LiteRT's planner. A tensor is a constant or a persistent variable
+if no operator writes it and it is not an input. Such a tensor has separate memory and no offset. A
+tensor with a size known only at run time has no offset either. The subgraphs of a WHILE or an IF
+are not recorded. `check` reads them from the model with the same name in the same folder.
 
-What this module does not see: tensors of other subgraphs, temporaries of kernels.
+What this module does not see: tensors of other subgraphs, and temporaries of kernels.
 """
 
 import json
@@ -21,7 +20,7 @@ Row = dict[str, Any]
 
 
 def interpreter(model: "str | bytes", **options: Any) -> Any:
-    """Return an interpreter without delegates, its tensors allocated.
+    """Return an interpreter without delegates after it has allocated its tensors.
 
     Args:
         model: a path, or the bytes of a file.
@@ -37,7 +36,7 @@ def interpreter(model: "str | bytes", **options: Any) -> Any:
 
 
 def recorded(planned: Any) -> Row:
-    """Return the record of an interpreter whose tensors are allocated. O(tensors + uses)."""
+    """Return the record of an interpreter with allocated tensors. O(tensors + uses)."""
     ops = [
         {"op": row["op_name"], "ins": row["inputs"].tolist(), "outs": row["outputs"].tolist()}
         for row in planned._get_ops_details()  # noqa: SLF001 - LiteRT has no public call

@@ -1,34 +1,34 @@
-"""LiteRT and TensorFlow Lite: a `.tflite` file as programs, with its offline plan if it has one
-(`allocsim.systems.litert.tflite_file` has the fields of the file).
+"""Makes programs from a `.tflite` file of LiteRT or TensorFlow Lite, with its offline plan if it
+has one. `allocsim.systems.litert.tflite_file` reads the fields of the file.
 
-Time: operators run in order and are the steps, after one `host.write` for each input and before one
-`host.read` of the outputs; called subgraphs are put in line. Most files have no plan, since the
-interpreter plans when it loads them: the document then has programs alone. With a delegate (XNNPACK
-is the default on many platforms) the interpreter runs the delegate's plan, whatever plan the file
-has.
+Time is the order in which the operators run; called subgraphs are inlined. One `host.write` for
+each input comes first, and one `host.read` of the outputs comes last. Most files have no plan,
+because the interpreter plans when it loads a file. The document then has only programs. With a
+delegate, the interpreter uses the delegate's plan and ignores the plan of the file. XNNPACK is the
+default delegate on many platforms.
 
 Programs
-    One for each way through the IFs (`allocsim.programs.ways`). Condition and body of a WHILE run
-    twice, the condition once more.
+        There is one program for each way through the IFs (`allocsim.programs.ways`). The condition and
+    body of a WHILE run twice, and then the condition runs once more.
 Buffers
-    One for each tensor that an operator writes, each time it does, in the one arena at the offset
-    of the plan. Constants are `parameter`; variables are `state`. Constants, and tensors that the
-    plan leaves to the runtime (-1), lie apart.
+        There is one buffer for each tensor that an operator writes, each time it is written, in the
+    single arena at the offset of the plan. Constants are `parameter`; variables are `state`.
+    Constants, and tensors that the plan leaves to the runtime (-1), have separate memory.
 Operators
-    RESHAPE and its like (`UNMODIFIED`) are `same`, in a slot of their own or in their operand's.
-    Other in-place pairs are those of `allocsim.systems.litert.tflite_in_place`. IF and WHILE copy
-    tensors one after another, each copy a `same`: operands to the inputs of a subgraph, its outputs
-    to the operator's outputs, and in a WHILE those to the inputs again. So do microcontrollers, the
-    targets of offline plans. An interpreter, whose pointers are given, copies the outputs of a body
-    to that body's inputs (`tensorflow/lite/kernels/while.cc`, step 3-2, for fixed sizes). Every
-    copy needs its source as it was before the first copy, so a plan can lose an output of a body
-    that is also an input of it.
+        RESHAPE and the other kinds in `UNMODIFIED` are `same`, in a separate slot or in the slot of
+    their operand. Other in-place pairs come from `allocsim.systems.litert.tflite_in_place`. IF and
+    WHILE copy tensors one after another; each copy is a `same`. They copy operands to the inputs of
+    a subgraph, and the subgraph's outputs to the operator's outputs. A WHILE copies these outputs to
+    the inputs again. Microcontrollers, the targets of offline plans, do the same. If an
+    interpreter's pointers are given, the outputs of a body are copied to the inputs of the body
+    (`tensorflow/lite/kernels/while.cc`, step 3-2, for fixed sizes). Every copy needs the content of
+    its source before the first copy. A plan can therefore overwrite an output of a body that is also its input.
 
-With the pointers of an interpreter (`Pointers`), the tensors of the first subgraph lie at these
-pointers, and each tensor of another subgraph in a slot of its own.
+If the pointers of an interpreter are given (`Pointers`), the tensors of the first subgraph are at
+these pointers. Each tensor of another subgraph has a separate slot.
 
-What this module does not see: overlaps with tensors of other subgraphs at an interpreter's
-pointers; scratch buffers of kernels; shapes known only at run time.
+What this module does not see: with an interpreter's pointers, overlaps with tensors of other
+subgraphs; scratch buffers of kernels; shapes known only at run time.
 """
 
 from collections.abc import Mapping
@@ -46,21 +46,21 @@ from allocsim.systems.litert.tflite_file import IDENTIFIER, Operator, Subgraph, 
 from allocsim.systems.litert.tflite_in_place import UNMODIFIED, pairs
 
 MAX_OPS: Final = 1 << 22
-"""The most ops of all programs made of one file."""
+"""The most ops of all programs of one file together."""
 
 MAX_DEPTH: Final = 64
-"""The most subgraphs nested by calls."""
+"""The largest depth of nested calls of subgraphs."""
 
 SIDES: Final = ("then", "else")
 
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """The offsets at which an interpreter laid the tensors of the first subgraph."""
+    """The offsets at which an interpreter placed the tensors of the first subgraph."""
 
     source: str
     kinds: list[str]
-    """The kinds of its operators, in order."""
+    """The kinds of the operators in the first subgraph, in order."""
     offsets: Mapping[int, int]
 
 
@@ -74,12 +74,14 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
     """Return a program for each way through the first subgraph, and a plan for each if the file has
     an offline plan or `pointers` are given.
 
-    Raises DocumentError with place and rule. O(size of the file x ways).
+    Raises DocumentError, which names place and rule. O(size of the file x ways).
     """
     graphs = parse(data, source)
     if pointers is not None:
         if [op.kind for op in graphs[0].operators] != pointers.kinds:
-            raise DocumentError(source, graphs[0].name, "is not the model whose pointers were recorded")
+            raise DocumentError(
+                source, graphs[0].name, "is another model: its operators are not those of the recorded pointers"
+            )
         graphs = (replace(graphs[0], offsets=pointers.offsets, planned=True), *graphs[1:])
     found: dict[str, Plan] = {}
     total = 0
@@ -89,7 +91,9 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
             found[plan.program.path] = plan
             total += len(plan.program.ops)
             if total > MAX_OPS:
-                raise DocumentError(source, graphs[0].name, f"the paths through it have more than {MAX_OPS} ops")
+                raise DocumentError(
+                    source, graphs[0].name, f"the ways through the subgraph have more than {MAX_OPS} ops"
+                )
     except ModelError as error:
         if isinstance(error, DocumentError):
             raise
@@ -100,13 +104,13 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
 
 
 def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str, ...]]:
-    """Return the sides of each IF, by where it stands once loops are unrolled."""
+    """Return the sides of each IF; its key is its call path with unrolled loops."""
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(graph: int, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(source, f"subgraphs[{graph}]", "calls of subgraphs are too deep or too many")
-        charge("instruction", len(graphs[graph].operators) + 1)  # the copies of nested loops multiply
+        charge("instruction", len(graphs[graph].operators) + 1)  # the number of copies multiplies with nested loops
         for at, op in enumerate(graphs[graph].operators):
             name = f"{op.kind} {at}"
             if op.kind == "if":
@@ -126,17 +130,17 @@ def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """The state of a subgraph at one call of it."""
+    """The state of one call of a subgraph."""
 
     number: int
     now: dict[int, int]
-    """Tensor -> its latest value."""
+    """Index of a tensor -> its latest value."""
     where: Where = ()
     depth: int = 0
 
 
 class _Walk:
-    """The state of writing down one way through a model."""
+    """Translates one way through a model into ops, buffers and slots."""
 
     def __init__(
         self, graphs: tuple[Subgraph, ...], taken: Mapping[Where, str], source: str, pointers: Pointers | None
@@ -145,9 +149,9 @@ class _Walk:
         inner = [] if pointers is None else [Arena(name="tensors of subgraphs, each apart", alignment=1)]
         self.growing = Placing(graphs[0].name, (Arena(name="arena", alignment=1), *inner))
         self.apart: dict[tuple[int, int], int] = {}
-        """(subgraph, tensor) -> its offset in the arena of tensors without a pointer."""
+        """(subgraph, tensor) -> the tensor's offset in the arena of tensors without a pointer."""
         self.used = 0
-        """The bytes taken in that arena."""
+        """The number of used bytes in the arena of tensors without a pointer."""
         self.kept: dict[tuple[int, int], int] = {}
         """(subgraph, tensor) -> the value of a constant or variable."""
         self.said: list[str] = []
@@ -155,7 +159,7 @@ class _Walk:
         self.suffix = ""
 
     def plan(self) -> Plan:
-        """Write uploads, operators and the host's read down; return the plan."""
+        """Add uploads, operators and the host's read; return the plan."""
         graph, top = self.graphs[0], _Standing(0, {})
         for index in dict.fromkeys(graph.inputs):
             top.now[index] = self.fresh(0, index, role=Role.INPUT)
@@ -166,7 +170,7 @@ class _Walk:
         return self.growing.plan_for(program, self.pointers.source if self.pointers else "tflite offline plan")
 
     def graph(self, here: _Standing) -> None:
-        """Write the operators of a subgraph down; its inputs have values already."""
+        """Add the operators of a subgraph; its inputs must have values already."""
         if here.depth > MAX_DEPTH or len(self.growing.slots) > MAX_OPS:
             raise DocumentError(self.source, f"subgraphs[{here.number}]", "calls of subgraphs are too deep or too many")
         for at, op in enumerate(self.graphs[here.number].operators):
@@ -215,7 +219,7 @@ class _Walk:
         asked, answers = self.graphs[condition.number].inputs, self.graphs[condition.number].outputs
         given, made = self.graphs[body.number].inputs, self.graphs[body.number].outputs
         carried = (here, op.inputs)
-        """The subgraph and its tensors that are copied into the next turn."""
+        """The subgraph call and its tensors that are copied into the next turn."""
         if not live:
             self.copy(name, carried, (here, op.outputs))
             carried = (here, op.outputs)
@@ -242,7 +246,7 @@ class _Walk:
     def copy(
         self, name: str, given: tuple[_Standing, tuple[int, ...]], into: tuple[_Standing, tuple[int, ...]]
     ) -> None:
-        """Write copies down, one after another, of tensors into tensors of any subgraph."""
+        """Add copies of tensors, one after another, to tensors of the same or another subgraph."""
         (source, sources), (target, targets) = given, into
         if len(sources) != len(targets):
             raise DocumentError(self.source, name, f"copies {len(sources)} tensors into {len(targets)}")
@@ -257,7 +261,7 @@ class _Walk:
             target.now[place] = made
 
     def read(self, here: _Standing, index: int) -> int:
-        """Return a tensor's value: its latest one, a constant, a variable, or an unwritten one."""
+        """Return the latest value of a tensor; add a buffer if the tensor has no value yet."""
         if index in here.now:
             return here.now[index]
         key = here.number, index
@@ -271,7 +275,7 @@ class _Walk:
         return self.kept[key]
 
     def fresh(self, number: int, index: int, **columns: Any) -> int:
-        """Add a buffer for a tensor, in its slot, and the value in it."""
+        """Add a buffer for a tensor in its slot; return the value in the buffer."""
         graph = self.graphs[number]
         tensor = graph.tensors[index]
         slot = APART
@@ -288,7 +292,7 @@ class _Walk:
         return self.growing.value(label, buffer, tensor.dtype, tensor.shape)
 
     def emit(self, kind: str, name: str, read: Any, made: Any, **op: Any) -> None:
-        """Add an op where the walk stands."""
+        """Add an op, with the current calls in its `meta`."""
         meta = op_meta(self.call, name if self.suffix else None)
         self.growing.builder.op(kind, read, made, name=f"{name}{self.suffix}", meta=meta, **op)
 

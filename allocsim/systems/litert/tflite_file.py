@@ -1,9 +1,9 @@
-"""The content of a `.tflite` file: subgraphs, tensors, operators and, if it has one, the offline
-plan. Every number is checked.
+"""Reads a `.tflite` file: subgraphs, tensors, operators and, if it has one, the offline plan. Every
+number in the file is checked.
 
 The offline plan is the metadata `OfflineMemoryAllocation`: a buffer of i32 with a version (1), a
-subgraph, a count, and for each tensor its byte offset in the one arena, or -1 if the runtime places
-the tensor. A file may have one plan for each subgraph.
+subgraph, a count, and a number for each tensor. This number is the tensor's offset in bytes in the
+single arena, or -1 if the runtime places the tensor. A file may have one plan for each subgraph.
 
 Source: TensorFlow Lite `schema.fbs` (identifier `TFL3`), tflite-micro
 `docs/memory_management.md` and `micro_allocation_info.cc`.
@@ -28,7 +28,7 @@ DTYPES: Final = {
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 8: "c64", 9: "i8", 10: "f64", 11: "c128",
     12: "u64", 15: "u32", 16: "u16", 17: "i4", 18: "bf16", 19: "i2", 20: "u4", 21: "f8_e4m3", 22: "f8_e5m2",
 }  # fmt: skip
-"""TensorType -> dtype; texts, resources and variants have no planned memory."""
+"""TensorType -> dtype; strings, resources and variants have no planned memory."""
 
 KINDS: Final = tuple(
     (
@@ -63,7 +63,7 @@ KINDS: Final = tuple(
     .lower()
     .split()
 )
-"""BuiltinOperator -> kind, in lower case."""
+"""BuiltinOperator -> kind: the operator's name in lower case."""
 
 CUSTOM: Final = 32
 MAX_RANK: Final = 64
@@ -81,19 +81,19 @@ class FileTensor:
 
     @property
     def nbytes(self) -> int:
-        """The size of its elements in bytes."""
+        """The size of all elements of the tensor in bytes."""
         return dense_nbytes(self.shape, int(WIDTHS[dtype_code("dtype", self.dtype)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator over tensors by index; -1 for an optional tensor that is left out."""
+    """An operator; its tensors are given by index, and -1 is an omitted optional tensor."""
 
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     called: tuple[int, ...] = ()
-    """Subgraphs: then and else of IF, condition and body of WHILE, the one that CALL_ONCE calls."""
+    """The called subgraphs: then, else of IF; condition, body of WHILE; or that of CALL_ONCE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +106,18 @@ class Subgraph:
     outputs: tuple[int, ...]
     operators: tuple[Operator, ...]
     offsets: Mapping[int, int]
-    """Tensor -> offset in bytes, for the tensors that the offline plan places."""
+    """Index of a tensor -> offset in bytes, for the tensors that the offline plan places."""
     planned: bool
 
 
 CALLS: Final = {"if": 2, "while": 2, "call_once": 1}
-"""Kind -> how many subgraphs its options name."""
+"""Kind -> the number of subgraphs that the operator's options name."""
 
 
 def parse(data: bytes, source: str) -> tuple[Subgraph, ...]:
     """Return the subgraphs of a file.
 
-    Raises DocumentError with place and rule. O(size of the file).
+    Raises DocumentError, which names place and rule. O(size of the file).
     """
     if identifier(data) != IDENTIFIER:
         raise DocumentError(source, "", f"is not a TensorFlow Lite model of schema {IDENTIFIER.decode()}")
@@ -130,7 +130,7 @@ def parse(data: bytes, source: str) -> tuple[Subgraph, ...]:
     buffers = root.tables(4, "buffers")
     plans = _plans(root, buffers, len(rows))
     if not rows:
-        raise root.refuse("there is none", "subgraphs")
+        raise root.refuse("is empty; a model has a subgraph", "subgraphs")
     return tuple(_subgraph(row, kinds, buffers, len(rows), plans.get(number)) for number, row in enumerate(rows))
 
 
@@ -144,7 +144,7 @@ def _kind(row: Table) -> str:
 
 
 def _plans(root: Table, buffers: list[Table], subgraphs: int) -> dict[int, np.ndarray]:
-    """Return the offsets of each subgraph that has a plan."""
+    """Return the offsets of each subgraph with a plan."""
     found: dict[int, np.ndarray] = {}
     for row in root.tables(6, "metadata"):
         if row.text(0, "name") != PLAN:
@@ -155,9 +155,7 @@ def _plans(root: Table, buffers: list[Table], subgraphs: int) -> dict[int, np.nd
         raw = buffers[index].octets(0, "data")
         words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
         if len(words) < 3 or len(words) != 3 + int(words[2]):
-            raise row.refuse(
-                f"{PLAN} has {len(words)} words; version, subgraph, count and that many offsets are needed"
-            )
+            raise row.refuse(f"{PLAN} has {len(words)} words; it needs version, subgraph, count and `count` offsets")
         if int(words[0]) != 1:
             raise row.refuse(f"{PLAN} has version {int(words[0])}; version 1 is supported")
         subgraph = int(words[1])
@@ -174,7 +172,7 @@ def _subgraph(row: Table, kinds: list[str], buffers: list[Table], subgraphs: int
     offsets = {} if plan is None else {index: int(at) for index, at in enumerate(plan.tolist()) if at != -1}
     low = min(offsets.values(), default=0)
     if low < 0:
-        raise row.refuse(f"{PLAN} has the offset {low}; only -1 stands for none")
+        raise row.refuse(f"{PLAN} has the offset {low}; the only negative offset is -1, for a tensor without one")
     return Subgraph(
         name=row.text(4, "name") or "main",
         tensors=tensors,
@@ -199,7 +197,7 @@ def _tensor(row: Table, buffers: list[Table]) -> FileTensor:
     if len(shape) > MAX_RANK:
         raise row.refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are read", "shape")
     if min(shape, default=0) < 0:
-        raise row.refuse(f"{min(shape)} stands for a length known only at run time", "shape")
+        raise row.refuse(f"has the length {min(shape)}, which is known only at run time", "shape")
     kind, index = row.scalar(1, "type", "i8"), row.scalar(2, "buffer", "u32")
     if index >= len(buffers):
         raise row.refuse(f"buffer {index} does not exist; there are {len(buffers)}", "buffer")

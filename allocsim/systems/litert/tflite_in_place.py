@@ -1,9 +1,9 @@
-"""The operands over which a kernel of TensorFlow Lite may write its result.
+"""Lists the operands that a kernel of TensorFlow Lite may overwrite with its result.
 
-Each kernel of the runtime declares them in its `TfLiteRegistration.inplace_operator`, with
-`kTfLiteInplaceOpInput0Shared` and `kTfLiteInplaceOpInput1Shared`. A kernel that leaves the data as
-it is (`kTfLiteInplaceOpDataUnmodified`) is a `same`. A kernel without a declaration may write over
-no operand; of custom operators the pairs are unknown.
+Each kernel of the runtime declares these operands in its `TfLiteRegistration.inplace_operator`,
+with `kTfLiteInplaceOpInput0Shared` and `kTfLiteInplaceOpInput1Shared`. A kernel that does not
+change the data (`kTfLiteInplaceOpDataUnmodified`) is a `same`. A kernel without a declaration may
+not overwrite an operand. The in-place pairs of custom operators are unknown.
 """
 
 from typing import Final
@@ -18,16 +18,16 @@ SHARED: Final[dict[str, tuple[Pair, ...]]] = {
     "softmax": ((0, 0),),
     "dynamic_update_slice": ((0, 0),),
 }
-"""Kind -> pairs. Source: `tflite/kernels/{add,sub,mul,div,activations,dynamic_update_slice}.cc`."""
+"""Kind -> in-place pairs (operand, result). Source:
+`tflite/kernels/{add,sub,mul,div,activations,dynamic_update_slice}.cc`."""
 
 UNMODIFIED: Final = frozenset(("reshape", "squeeze", "expand_dims", "bitcast"))
-"""Kinds whose result is their first input byte by byte. Source: `reshape.cc`, `squeeze.cc`,
-`expand_dims.cc`, `bitcast.cc`.
-"""
+"""Kinds of operators that return the bytes of their first input. Source: `reshape.cc`,
+`squeeze.cc`, `expand_dims.cc`, `bitcast.cc`."""
 
 
 def pairs(kind: str, operands: int) -> tuple[Pair, ...] | None:
-    """Return the declared pairs of a kernel with `operands` operands, None if they are unknown."""
+    """Return the declared in-place pairs of a kernel with `operands` operands; None if unknown."""
     if kind.startswith("custom"):
         return None
     return tuple(pair for pair in SHARED.get(kind, ()) if pair[0] < operands)

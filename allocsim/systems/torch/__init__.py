@@ -12,8 +12,7 @@ live call of TorchInductor's planner.
 | `torch_snapshot` | reads a memory snapshot of the caching allocator |
 | `ask_inductor` | runs TorchInductor's planner in an interpreter that has torch installed |
 
-Importing these modules does not import torch, except for `ask_inductor`. Starting a recording
-imports torch.
+Only `ask_inductor` imports torch when it is imported; the recorder imports torch at its start.
 """
 
 from allocsim.systems.torch.eager_recording import EagerRecording, record

@@ -1,15 +1,12 @@
 """Places buffers with TorchInductor's pools
 (`torch._inductor.codegen.memory_planning.AllocationPools`, which TorchInductor uses if
 `config.memory_planning` is on). The buffers are allocated in the order in which their lifetimes
-begin. Each arena of the request is a device, and the pools of a device are placed one after
-another.
+begin. Each arena of the request is a device; the pools of a device are placed end to end.
 
-Pinned buffers are allocated as outputs, for which TorchInductor makes separate pools. Offsets are
-multiples of 64 bytes.
+Pinned buffers are outputs, for which TorchInductor makes separate pools. Offsets are aligned to 64.
 
-What this module does not see: sizes that are known only at run time. It also does not see the reuse
-of buffers of equal size, which TorchInductor does while this planner is off (docs/plans.md,
-TorchInductor).
+What this module does not see: sizes that are known only at run time. Nor does it see the reuse of
+buffers of equal size, which TorchInductor does while this planner is off (docs/plans.md).
 """
 
 from collections.abc import Sequence

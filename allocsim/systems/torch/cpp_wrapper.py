@@ -2,8 +2,7 @@
 package (`*.wrapper.cpp`); the option `cpp_wrapper` writes it into the Python wrapper.
 
 The C++ wrapper is the same program as the Python wrapper. Each line is therefore rewritten into
-Python, and `allocsim.systems.torch.inductor` reads the result. Error messages name the line of the
-C++ text.
+Python, and `allocsim.systems.torch.inductor` reads the result. Errors name the C++ line.
 
 | C++ | Python |
 |---|---|
@@ -18,8 +17,7 @@ C++ text.
 | `output_handles[0] = buf1.release();` | one element of the returned tuple |
 
 In a package, the sizes of inputs come from the wrapper's assertions; otherwise they come from its
-`get_args`. The sizes of constants come from the wrapper's constructor. A line of any other form
-raises DocumentError.
+`get_args`. The sizes of constants come from the wrapper's constructor. Any other line is refused.
 
 What this module does not see: folded constants (`_const_run_impl`), and everything that
 `allocsim.systems.torch.inductor` does not see.

@@ -13,8 +13,8 @@ synchronisations and passes the reports on to the ledger's `order`. The callback
 | an event was created or deleted | the mark with the number of the event is dropped |
 
 The name of a stream is the number of its `cudaStream_t`; the default stream of each device has the
-number 0 and a name with the device's number. An event that was recorded before the recording began
-orders no recorded op.
+number 0 and a name with the device's number. An event from before the recording orders no recorded
+op.
 
 What this module does not see: polls (`Event.query`), which are recorded as ordering nothing; the
 waits of the legacy default stream for streams that were made without `cudaStreamNonBlocking` (torch

@@ -22,14 +22,13 @@ of a device op is read during the call. If a backward pass uses a tensor that it
 another stream, the recording assumes a call of `record_stream`. Autograd makes this call for
 gradients without an operator, but not for tensors that the forward pass saved. The tests use CPU
 tensors, made-up stream numbers and simulated callbacks of torch. They use no GPU, no copy between
-host and device, and no copy between devices. On other accelerators the recorded order is the host's
-order.
+host and device, and no copy between devices. On other accelerators the host's order is recorded.
 
 In place. If the schema of an operator marks an operand as written, the operator is a mutation, and
 its result may have exactly the bytes of that operand. Another operand may have exactly the bytes of
 a result if the operator is tagged pointwise. Operands that `operators.READ_OFTEN` lists may not
-overlap a result. For any other operator the in-place pairs are unknown: the judge accepts an exact
-alias and counts it.
+overlap a result. For any other operator the pairs are unknown: the judge accepts an exact alias and
+counts it.
 
 Writes of the host. If an operator allocates host memory without writing it (`empty`), the recording
 fills the first bytes with a mark. If the mark has changed at the first read, the host wrote the
@@ -320,8 +319,8 @@ class EagerRecording:
 
     def _mark(self, fresh: "list[torch.Tensor]") -> None:
         """Fill the first bytes of unwritten host memory with a mark. If the mark has changed when
-        an operator reads the memory, the host wrote the memory, through `.numpy()` or from C++ code
-        such as DDP's reducer.
+        an operator reads the memory, the host wrote it, through `.numpy()` or in C++ such as DDP's
+        reducer.
         """
         for tensor in fresh:
             block = self._ledger.alive.get(self._key(tensor))
@@ -477,8 +476,7 @@ class EagerRecording:
             self._moved(key, its, device, name)
 
     def _moved(self, key: int, storage: "torch.UntypedStorage", device: str, name: str) -> Block:
-        """Return the new block of a resized storage; record a copy of the old block's bytes into
-        it.
+        """Return the new block of a resized storage; record the copy of the old block's bytes.
 
         If the new bytes of the storage overlap its old bytes, the old bytes were freed before the
         new allocation. In that case no copy is recorded.

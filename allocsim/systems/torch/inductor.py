@@ -28,12 +28,10 @@ of inputs that share a storage. Each such input is placed as if in separate memo
 that writes to such an input or reuses its memory is refused.
 
 The text has no addresses, and does not say which allocation gets the memory that a `del` returns to
-the caching allocator. Each allocation therefore has a separate slot, and the peak is the sum of all
-allocations.
+the caching allocator. Each allocation therefore has a separate slot; the peak is the sum of all.
 
 What this module does not see: sizes known only at run time, operators that may return memory of an
-operand, unknown operators, and statements of any other form. It refuses a wrapper that has any of
-these.
+operand, unknown operators, and statements of any other form. It refuses wrappers with any of these.
 """
 
 import ast

@@ -19,8 +19,7 @@ over an operand, is a mutation. If a call reads other bytes than the last call w
 view of the latest value. Blocks that existed before the run and outlive it are `state` (`parameter`
 if no call writes them), and each has separate memory. All other blocks are in the arena of their
 device, at their recorded address. At the end the host reads the blocks that are alive and were
-written in the run. The belief has the lifetimes of the blocks; the events are the allocations and
-frees.
+written in the run. The belief has the blocks' lifetimes; the events are allocations and frees.
 
 Streams. The next calls run on `ledger.stream`, which is `HOST` at first; `ledger.order` keeps marks
 and waits. Work of the host has ended when the next call begins, and a call on a stream comes after
@@ -64,8 +63,7 @@ from allocsim.programs.builder import ProgramBuilder
 from allocsim.programs.host_order import DeviceBytes, HostOrder
 
 GRANULE: Final = 64
-"""A range of adjacent blocks is rounded up to a multiple of this many bytes. Gaps between ranges
-are closed."""
+"""Ranges of adjacent blocks are rounded up to this many bytes; gaps between them are closed."""
 
 
 HOST: Final = "host"

@@ -71,9 +71,8 @@ not mark them as written.
 The last row is an operator of FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
 
 RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
-"""Collectives that write the argument `tensors` without reading it. All other collectives read
-`tensors` before they write it; none of them reads an argument with a name that begins with
-`output`."""
+"""Collectives that write the argument `tensors` without reading it. All others read `tensors`
+before they write it. No collective reads an `output` argument."""
 
 NOT_NEW: Final = frozenset(
     (

@@ -1,6 +1,5 @@
 """Makes lines of text about the memory of a recorded document: the peak and its lower bound, the
-buffers alive at the peak with the reason for each, and the peaks of other plans and other orders of
-the same program.
+buffers alive at the peak with the reason for each, and the peaks of other plans and orders.
 
 What this module does not see: faults of the plan. `allocsim check` finds these.
 """

@@ -4,11 +4,9 @@
     met.group, met.ranks            # "ranks 0, 1", (0, 1)
 
 An operator of `c10d` has its process group as an argument; an operator of `_c10d_functional` has
-the name of the group. This module names a group by its ranks, so that all ranks record the same
-name.
+the name of the group. Here a group is named by its ranks, so all ranks record the same name.
 
-What this module does not see: when a collective ends (`allocsim.systems.torch.pending_collectives`
-does).
+What this module does not see: when a collective ends (see `pending_collectives`).
 """
 
 from collections.abc import Mapping

@@ -4,18 +4,17 @@
 Time is the order of the events in the trace. Events of several devices are sorted by `time_us` if
 every event has this field. The lifetime of a block is half-open, from its `alloc` to its
 `free_completed`. Without a `free_completed` the block lives until the end; without an `alloc` it
-lives from the start. `free_requested` does not end the lifetime, because the last use of the block
-may not have ended yet.
+lives from the start. `free_requested` does not end the lifetime, because the last use may not have
+ended yet.
 
 Document. A snapshot has no reads and writes (see `allocsim.programs.allocator_trace`). Each block
 is a buffer with its lifetime in the problem and its address as the slot of the plan. Each device is
 an arena. Gaps between segments are removed, so the peak does not count them. The judge can find two
-live blocks on the same bytes, and the number of bytes by which the peak exceeds the need of the
-lifetimes.
+live blocks on the same bytes, and the bytes by which the peak exceeds the need of the lifetimes.
 
 Reading a snapshot runs no code from the file. A pickle that names a class or a function is refused.
-A pickle with a length or memo entry beyond the size of the file is refused before memory of that
-size is allocated.
+A pickle with a length or memo entry beyond the size of the file is refused before memory is
+allocated.
 
 What this module does not see: the ops that use a block, races between streams, memory outside the
 caching allocator, and events that torch's ring buffer dropped before the dump.

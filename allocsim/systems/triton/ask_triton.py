@@ -1,5 +1,5 @@
-"""Calls Triton's compiler to get the text that `triton_kernel` reads: the module after the compiler
-has inserted barriers.
+"""Calls Triton's compiler to get the text that `triton_kernel` reads: the module with inserted
+barriers.
 
     source = ASTSource(kernel, signature={"x": "*fp32", "n": "i32"})
     text = compiled(source, GPUTarget("cuda", 90, 32), {"num_stages": 3})

@@ -1,12 +1,11 @@
-"""Records the accesses of the threads of one block as ops of a document, in the order that barriers
-and waits ensure.
+"""Records the accesses of one block's threads as ops, in the order that barriers and waits ensure.
 
 Threads. An actor is the block, or a warp group of a specialised kernel. All threads of an actor
 execute each op of the actor. Between two barriers threads are unordered: while one thread is still
 in an op, another thread may be in any later op up to the next barrier. Each op is therefore on a
 separate stream and waits only for the last barrier; a barrier waits for all ops since the barrier
 before it. Two ops without a barrier between them are unordered, and race if they share a byte that
-one of them writes. An op reuses a stream if it comes after all ops on the stream; this adds no
+one of them writes. If an op comes after all ops on a stream, it reuses the stream, which adds no
 order.
 
 Order besides barriers. (1) Ops that one fixed thread or warp issues (`issuer`) are in program

@@ -1,5 +1,4 @@
-"""Sorts the bytes of an arena by the views that use them, and returns the runs (contiguous byte
-ranges) of each view.
+"""Sorts an arena's bytes by the views that use them; returns each view's runs (contiguous ranges).
 
     runs_of([(0, 0)], [4096], views)[view]     # ((0, 1024),): offset in its allocation, size
 

@@ -7,8 +7,8 @@ shared memory. This is called a walk.
 A `LaunchGuess` gives the numbers that are known only at a launch. All integer arguments are equal,
 and the program is number 0 of 3. Branches on loaded values alternately go to their first and second
 target. All other numbers are computed, so each walk is a path that a launch may take. Warp groups
-of a specialised kernel run in turns. Each group runs until it waits for a phase of an mbarrier that
-has not ended.
+of a specialised kernel run in turns. Each runs until it waits for a phase of an mbarrier that has
+not ended.
 
 `acts` has a function for each supported op (`memory_ops`). Any other op that uses shared memory
 raises DocumentError with its line and name. Accesses that the IR does not state are counted in

@@ -1,5 +1,4 @@
-"""Makes a document from the text of a Triton kernel in which shared memory is allocated and
-barriers are inserted.
+"""Makes a document from a Triton kernel's text with allocated shared memory and inserted barriers.
 
     allocsim check kernel.ttgir
 

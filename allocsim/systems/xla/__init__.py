@@ -1,4 +1,4 @@
-"""XLA support: a reader of dumps (`xla_dump`), buffer-sharing rules, and a live call of XLA's
+"""XLA support: a reader of dumps (`xla_dump`), buffer-sharing rules, and a live call of the
 planner.
 
 | module | what it holds |

@@ -5,8 +5,8 @@ XLA accepts no allocation problem as input, so the function encodes the problem.
 is the result of a sort at the step where its lifetime begins, because XLA fuses nothing with a
 sort. Each step computes a number from one element of each array that begins or ends there. The
 sorts of the next step depend on that number, so XLA must keep the requested order. A pinned array
-is a result of the function. The function is not run; the slots are read from XLA's dump of the
-buffer assignment.
+is a result of the function. The function is not run; the slots come from XLA's dump of the
+assignment.
 
 In XLA's assignment the arrays have the requested lifetimes. The assignment also has a few other
 arrays: the numbers, and the operand of each sort.

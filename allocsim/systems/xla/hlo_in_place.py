@@ -1,5 +1,4 @@
-"""Decides which operands may share bytes with the result of an HLO kernel. The table has the rules
-and their sources.
+"""Decides which operands may share bytes with the result of an HLO kernel, by sourced rules.
 
 | op | operands that may share bytes with the result | source |
 |---|---|---|

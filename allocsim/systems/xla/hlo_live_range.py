@@ -162,8 +162,8 @@ def with_sharing(plan: Plan, cut: Bools) -> Plan:
 def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
     """Return the belief without the cuts that XLA makes between values of one buffer
     (`NormalizeAliasedBuffers`). XLA ends a cut range at the op where the next range of its slot
-    begins. Here the range ends after the buffer's last use, or before that op if the op does not
-    read it.
+    begins. Here the range ends after the last use, or before that op if the op does not read the
+    buffer.
     """
     ops, home = plan.program.ops, plan.program.values.buffer
     count = len(plan.arena)

@@ -2,8 +2,8 @@
 
 HLO's elementwise ops keep the logical index of an element, but not its place in memory: `copy` of
 f32[20,20]{1,0} to {0,1} transposes in memory. XLA emits a kernel as one loop over its result in
-memory order. The result may therefore share bytes with an operand if each element reads the operand
-at its own place:
+memory order. The result may therefore share bytes with an operand if each element reads its own
+place:
 
 | the k-th element of the result reads the operand at place p | outcome |
 |---|---|

@@ -9,8 +9,7 @@ no caller needs. A shape maps XLA's index of each leaf to the leaf: `()` is the 
 `(1, 0)` is the first part of the second part of a tuple. A layout gives the order of the strides.
 An array with a tiled layout is read as bytes; its size comes from the assignment.
 
-Source: XLA's `HloModule::ToString` and `docs/shapes.md`. Operands may be printed with or without
-their shapes.
+Source: XLA's `HloModule::ToString` and `docs/shapes.md`. Operands may have shapes in the text.
 """
 
 import re

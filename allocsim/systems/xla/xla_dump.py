@@ -4,8 +4,8 @@
 
 The module is scheduled, so the order of the instructions is the order of the steps; called
 computations are inlined. If the dump has XLA's live ranges (`*live-range.txt`), these are the
-belief (`allocsim.systems.xla.hlo_live_range`). `allocsim.systems.xla.hlo_walk` describes how an
-instruction becomes ops.
+belief (`allocsim.systems.xla.hlo_live_range`). `allocsim.systems.xla.hlo_walk` turns instructions
+into ops.
 
 What this module does not see: a module with only one of the two texts and no proto.
 """
