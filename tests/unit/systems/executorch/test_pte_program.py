@@ -233,7 +233,7 @@ def test_what_depends_on_who_loads_the_methods_is_said_or_asked_for(capsys):
     assert dumps(convicted) == (FOLDER / "arenas_shared.json").read_bytes()
     assert set(causes(FOLDER / "arenas_shared.json")) == {("C07", "plan")}
     assert main(["check", str(FOLDER / "methods.pte")]) == 0
-    assert "whether forward is loaded after a run, which lays seen anew" in " ".join(capsys.readouterr().out.split())
+    assert "whether forward is loaded after a run, which resets seen" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_loop_fills_its_result_row_by_row():
