@@ -267,7 +267,7 @@ OVER_AXES = (
         "sum",
         "c.sum((0, 2))",
         "c.sum((0, 2))",
-        "for no axes, `()`, nothing is summed; PyTorch sums all elements. This holds for all functions with axes",
+        "for no axes, `()`, nothing is summed; PyTorch sums all elements. The same is true of every function that takes axes",
     ),
     Row("mean", "c.mean(1, keepdims=True)", "c.mean(1, keepdim=True)"),
     Row(

@@ -11,7 +11,7 @@ with the op of the node that writes it.
 
 In place. A tensor that an in-place kernel overwrites is one tensor for the planner, but two buffers
 in the program. The old buffer is believed to live until the new buffer is written, or until the
-last read of the old buffer if this is later. The two buffers may share bytes.
+last read of the old buffer if this is later. The old and the new buffer may share bytes.
 
 The planner knows the outputs of the graph, so their buffers are pinned in the belief.
 
@@ -105,7 +105,7 @@ def _returned(program: Program) -> list[int]:
 
 
 def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
-    """Return each op's nodes by graph. An op without an instruction has the next op's nodes."""
+    """Return graph -> node for each op; an op without an instruction has the next op's nodes."""
     around: dict[int, dict[int, int]] = {}
     for node in method.nodes:
         for at in range(node.first, node.stop):

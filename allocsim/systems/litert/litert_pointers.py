@@ -7,7 +7,7 @@
 Time: one operator runs at each step. `first` and `last` are the first and last operators that
 access a tensor. They come from the graph and are not a planner's belief. The host uploads the
 tensors that no operator writes. At the end it reads each written tensor with a `last` at or after
-the end. `first` and `last` have no other use here.
+the end. This module uses `first` and `last` for nothing else.
 
 All pointers are in one arena; an offset is the distance from the lowest pointer. The in-place pairs
 come from `allocsim.systems.litert.tflite_in_place`. The file has no dtypes: tensors are bytes.

@@ -17,7 +17,7 @@ Buffers
 Operators
         RESHAPE and the other kinds in `UNMODIFIED` are `same`, in a separate slot or in the slot of
     their operand. Other in-place pairs come from `allocsim.systems.litert.tflite_in_place`. IF and
-    WHILE copy tensors one after another; each copy is a `same`. They copy operands to the inputs of
+    WHILE copy tensors one after another; each copy is a `same`. IF and WHILE copy operands to the inputs of
     a subgraph, and the subgraph's outputs to the operator's outputs. A WHILE copies these outputs to
     the inputs again. Microcontrollers, the targets of offline plans, do the same. If an
     interpreter's pointers are given, the outputs of a body are copied to the inputs of the body

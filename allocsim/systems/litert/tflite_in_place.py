@@ -22,7 +22,7 @@ SHARED: Final[dict[str, tuple[Pair, ...]]] = {
 `tflite/kernels/{add,sub,mul,div,activations,dynamic_update_slice}.cc`."""
 
 UNMODIFIED: Final = frozenset(("reshape", "squeeze", "expand_dims", "bitcast"))
-"""Kinds of operators that return the bytes of their first input. Source: `reshape.cc`,
+"""Kinds of operators that return the bytes of their first input unchanged. Source: `reshape.cc`,
 `squeeze.cc`, `expand_dims.cc`, `bitcast.cc`."""
 
 

@@ -6,13 +6,13 @@ live call of TorchInductor's planner.
 | `eager_recording`, `device_streams`, `operators` | the recorder: it records ops, their streams, and the memory that the ops read and write |
 | `process_groups`, `pending_collectives` | which ranks meet in a collective, and when the program waits for it |
 | `ledger` | turns the recorded calls into a program and a plan with the addresses of the run |
-| `peak_lines` | which buffers are alive at the peak of a recording |
+| `peak_lines` | describes the peak of a recording: the buffers alive there, and the peaks of other plans |
 | `inductor` | reads the wrapper that TorchInductor generates as text |
 | `cpp_wrapper` | rewrites the C++ form of that wrapper into Python |
 | `torch_snapshot` | reads a memory snapshot of the caching allocator |
 | `ask_inductor` | runs TorchInductor's planner in an interpreter that has torch installed |
 
-Only `ask_inductor` imports torch when it is imported; the recorder imports torch at its start.
+Importing `ask_inductor` imports torch; importing the other modules does not.
 """
 
 from allocsim.systems.torch.eager_recording import EagerRecording, record

@@ -220,7 +220,7 @@ class EagerRecording:
             self._pending.waited_for(self._alive(given))
         if not written and not fresh and name not in LOOKING and name not in COLLECTIVES:
             return result  # the result is a view: the operator that reads the view records the read
-        writes = [  # looked up after the call, because it may have resized an `out=` tensor
+        writes = [  # looked up after the call, because the call may have resized an `out=` tensor
             (touched, position) for tensor, position in written if (touched := self._touched(tensor, name)) is not None
         ]
         if crossing and name not in COPYING:

@@ -30,11 +30,11 @@ because the true order is unknown. If there are streams besides the host's, the 
 document but is not the problem of the plan: a caching allocator gets no lifetimes and is judged by
 a separate rule (docs/format.md, "Streams as runtimes have them").
 
-If a block is met on the bytes of one live block that was also met, the two are recorded as one
-block that covers both ranges. What this module does not see: accesses that no call reports. If a
-block is met on the bytes of *several* live blocks, it cannot see that they are one array, and
-records overlapping blocks. Complexity: O(calls), O(log blocks) for each block, O(blocks alive) for
-a block met on used bytes, O(values) if a block grows.
+If `meet` gets bytes of one live block that `meet` made, both ranges are recorded as one block. What
+this module does not see: accesses that no call reports. If `meet` gets bytes of *several* live
+blocks, the ledger does not know that these are one array, and records overlapping blocks.
+Complexity: O(calls), O(log blocks) for each block, O(blocks alive) for a block met on used bytes,
+O(values) if a block grows.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -251,7 +251,7 @@ class Ledger:
         self._append(kind, operands, results, None if in_place is None else tuple(in_place), meta)
 
     def lend(self, block: Block, stream: Hashable) -> None:
-        """Record that another stream uses a block, as the program reports by `record_stream`."""
+        """Record that another stream uses a block too; `record_stream` reports such a use."""
         block.lent.add(self.order.stream(stream))
 
     def take(self, kind: str, blocks: Iterable[Block]) -> None:

@@ -128,7 +128,7 @@ class KernelWalk:
         self.threads.end(block)
 
     def region(self, frame: Frame) -> Iterator[IrOp]:
-        """Run a region. Each time that its actor has to wait for another actor, yield the op."""
+        """Run a region; yield the waiting op each time that its actor waits for another actor."""
         block = frame.region.blocks[0]
         while True:
             self.turns[block.line] += 1

@@ -243,7 +243,7 @@ def dot(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def wait_dots(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Wait until at most `pendings` products are still running. The results are the operands."""
+    """Wait until at most `pendings` products are still running; the op returns its operands."""
     for result, operand in zip(op.results, op.operands, strict=False):
         frame.names[result] = frame.names.get(operand)
     actor = frame.actor

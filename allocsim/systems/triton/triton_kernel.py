@@ -15,12 +15,12 @@ allocator. Detector S finds overwritten bytes, and H finds a missing barrier or 
 
 Number of turns. Two accesses race if the second comes before any op waits for the first. The state
 at the head of a loop has four parts: the accesses since the last barrier, the copies not waited
-for, the phases of mbarriers, and the numbers that select buffers and phases. The state before a
-turn and the turn determine the state after it. The selecting numbers go around rings and repeat
-together after `p` turns, the least common multiple of the rings' sizes. Phases repeat after two
-rounds. Turn `t + 2p` therefore does the same as turn `t`, and a walk of `2p + 2` turns has every
-pair of accesses of any longer walk. Shorter walks, with 0 to `p + 1` turns, have the paths from the
-start of the loop to its end.
+for, the phases of mbarriers, and the numbers that select buffers and phases. The state after a turn
+depends only on the state before the turn and on the turn. The selecting numbers go around rings and
+repeat together after `p` turns, the least common multiple of the rings' sizes. Phases of mbarriers
+repeat after two rounds. Turn `t + 2p` therefore does the same as turn `t`, and a walk of `2p + 2`
+turns has every pair of accesses of any longer walk. Shorter walks, with 0 to `p + 1` turns, have
+the paths from the start of the loop to its end.
 
 `meta.triton.unexamined` of the document lists the parts that were not examined.
 """

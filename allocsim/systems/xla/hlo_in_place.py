@@ -97,7 +97,7 @@ def _alone(row: Instruction, leaf: Leaf | None) -> int:
 
 def _listed(row: Instruction) -> tuple[Pair, ...]:
     """Return the in-place pairs that a custom call lists: `{{}: (0, {})}` or `{{1}: (2, {})}`."""
-    import re  # noqa: PLC0415 - rare
+    import re  # noqa: PLC0415 - few modules need it
 
     text = row.attributes.partition("output_to_operand_aliasing=")[2]
     found = re.findall(r"\{(\d{0,4})\}: \((\d{1,4}), \{\}", text.partition("}}")[0] + "}")

@@ -59,7 +59,7 @@ class Instruction:
     attributes: str
     argument: str
     """The text in the parentheses of a parameter (its number) or of a constant (its value, if
-    short). From a proto, only the number of a parameter."""
+    short). A module read from a proto has only the numbers of parameters."""
     root: bool
 
     def called(self, attribute: str) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Instruction:
 WITH_ARGUMENT: Final = ("parameter", "constant")
 
 NUMBER: Final = 20
-"""The most characters of a kept argument: a number is shorter, but not a constant array."""
+"""Arguments with more characters are not kept: a number fits, but a constant array does not."""
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .* )?\{")
 _LINE: Final = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
