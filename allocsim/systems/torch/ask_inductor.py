@@ -5,8 +5,8 @@ begin. Each arena of the request is a device; the pools of a device are placed e
 
 Pinned buffers are outputs, for which TorchInductor makes separate pools. Offsets are aligned to 64.
 
-What this module does not see: sizes that are known only at run time. Nor does it see the reuse of
-buffers of equal size, which TorchInductor does while this planner is off (docs/plans.md).
+What this module does not see: sizes that are known only at run time. This module also does not see
+that TorchInductor reuses buffers of equal size while this planner is off (docs/plans.md).
 """
 
 from collections.abc import Sequence

@@ -180,8 +180,8 @@ class EagerRecording:
 
     def lines(self, most: int = 12) -> list[str]:
         """Return lines of text: the peak, the lower bound, and the peaks of other plans and orders.
-        They list at most `most` buffers that are alive at the peak, with the reason for each. The
-        search for a better order takes O(ops^2) time at worst.
+        The lines list at most `most` buffers that are alive at the peak, with the reason for each.
+        The search for a better order takes O(ops^2) time at worst.
         """
         from allocsim.systems.torch.peak_lines import lines_of  # noqa: PLC0415 - planners are not needed to record
 
@@ -644,7 +644,7 @@ def _own_parts(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the in-place pairs (operand, result) of a collective. In such a pair, the operand is
     this rank's part of the result, or the result is this rank's part of the operand. NCCL allows
-    the first for a gather and the second for a scatter (NCCL's guide, "In-place Operations").
+    the first kind for a gather, the second for a scatter (guide, "In-place Operations").
     """
     for result, ((block, written), _) in enumerate(writes):
         for operand, ((other, read), _) in enumerate(reads):

@@ -54,7 +54,7 @@ from allocsim.systems.torch.operators import NO_ACCESS, NOT_NEW
 MAX_STATEMENTS: Final = 1 << 20
 
 ALIGNMENT: Final = 64
-"""Alignment of each allocation's offset in bytes; chosen here, because the text names none."""
+"""Alignment of each allocation's offset in bytes; chosen here: the text states none."""
 
 SKIPPED: Final = frozenset(
     ("assert_size_stride", "assert_size_stride_grouped", "assert_alignment", "clear", "get_raw_stream", "set_device")

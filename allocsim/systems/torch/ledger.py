@@ -436,7 +436,7 @@ class Ledger:
 
 
 def _role(block: Block) -> Role:
-    """Return a block's role; a block that outlives the run at both ends is state or parameter."""
+    """Return a block's role: state or parameter if the block exists before and after the run."""
     if block.start >= 0:
         return Role.TEMPORARY
     if block.stop is not None:

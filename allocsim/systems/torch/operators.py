@@ -71,8 +71,8 @@ not mark them as written.
 The last row is an operator of FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
 
 RECEIVED: Final = frozenset(("recv_", "recv_any_source_"))
-"""Collectives that write the argument `tensors` without reading it. All others read `tensors`
-before they write it. No collective reads an `output` argument."""
+"""Collectives that write the argument `tensors` without reading it. All other collectives read
+`tensors` before they write it, and none reads an `output` argument."""
 
 NOT_NEW: Final = frozenset(
     (
@@ -97,7 +97,7 @@ with `unsafe` in the name do not state the alias. Sources: the schemas of torch 
 `native_batch_norm` its kernel."""
 
 UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))
-"""Collectives of a part of a group's ranks, or with different sizes on different ranks."""
+"""Collectives in which not all ranks of a group take part, or ranks pass different sizes."""
 
 __all__ = [
     "BARRIER",

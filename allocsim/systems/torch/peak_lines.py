@@ -46,7 +46,7 @@ def lines_of(document: Document, most: int = 12) -> list[str]:
     ]
     if len(held.buffers) > most:
         rest = sum(row.nbytes for row in held.buffers[most:])
-        lines.append(f"  {in_bytes(rest):>10}  in {len(held.buffers) - most} more")
+        lines.append(f"  {in_bytes(rest):>10}  in {len(held.buffers) - most} more blocks")
     lines += _plans(program, peak)
     better = reordered(program, counted=~problem.own)
     if better is None:
@@ -81,7 +81,7 @@ def _plans(program: Program, peak: int) -> Iterator[str]:
 
 
 def _times(one: int, other: int) -> str:
-    return f", {one / other:.2f} times that" if other else ""
+    return f", {one / other:.2f} times the needed bytes" if other else ""
 
 
 def _place(program: Program, step: int) -> str:

@@ -1,5 +1,5 @@
-"""Follows the control flow of a kernel with concrete numbers, and records the kernel's accesses to
-shared memory. This is called a walk.
+"""Walks through a kernel: follows its control flow with concrete numbers, and records its accesses
+to shared memory.
 
     walk = KernelWalk(function, BlockThreads(), LaunchGuess(256), "kernel.ttgir")
     walk.run()

@@ -34,7 +34,7 @@ KEEPING: Final = ELEMENTWISE | {"bitcast"}
 """Ops that compute element k of the result from element k of each operand, in row-major order."""
 
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
-"""Ops with in-place result i and operand i: all i for `sort` and `all-reduce`, otherwise i = 0."""
+"""Ops that may write result i over operand i: all i of `sort` and `all-reduce`, otherwise 0."""
 
 NEVER: Final = frozenset((
     "broadcast", "concatenate", "convolution", "dot", "fft", "gather", "iota", "pad", "reduce", "reduce-window", "rng",
@@ -58,7 +58,7 @@ def pairs(
     *,
     fusions: Fusions,
 ) -> tuple[Pair, ...] | None:
-    """Return the in-place pairs of a kernel; None if it is unknown for a pair of equal sizes.
+    """Return the in-place pairs of a kernel; None if a pair of equal sizes may or may not be safe.
 
     Args:
         module: the module that has the computation of a fusion.
@@ -105,7 +105,7 @@ def _listed(row: Instruction) -> tuple[Pair, ...]:
 
 
 def _fusion(module: ReadableModule, row: Instruction, operands: int) -> list[int] | None:
-    """Return SAFE, UNSAFE or UNKNOWN for each operand of a fusion; None if it is not readable."""
+    """Return SAFE, UNSAFE or UNKNOWN per operand of a fusion; None if it cannot be examined."""
     called = row.called("calls")
     if CUSTOM in row.attributes or len(called) != 1:
         return None
