@@ -93,7 +93,7 @@ class Operator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     called: tuple[int, ...] = ()
-    """The called subgraphs: then, else of IF; condition, body of WHILE; or that of CALL_ONCE."""
+    """The called subgraphs: then and else (IF), condition and body (WHILE), or one (CALL_ONCE)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def _whole(row: ast.expr) -> str:
 
 
 Layout = tuple[str, tuple[int, ...], tuple[int, ...]]
-"""dtype, shape, strides in elements."""
+"""The layout of a tensor: dtype, shape, and strides in elements."""
 
 
 def _as_it_lies(layout: Layout) -> Layout:

@@ -238,8 +238,8 @@ def _is_behind() -> bool:
 
 
 def _callers() -> Iterator[tuple[CodeType, Callable[[], Mapping[str, Any]]]]:
-    """Yield the functions on the call stack, innermost first. Each is a pair: its code, and a
-    function that returns its local variables.
+    """Yield the functions on the call stack, innermost first. A function is a pair: its code, and a
+    callable that returns its local variables.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - cheaper than a traceback
     while frame is not None:

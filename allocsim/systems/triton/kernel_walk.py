@@ -287,7 +287,8 @@ class KernelWalk:
 
 
 REGISTERS: Final = re.compile(r"(?:tt|math|arith)\.(?!call|return)")
-"""Ops of these dialects only use registers, unless their text names memory."""
+"""Ops of the dialects `tt`, `math` and `arith` use registers only, unless their text names memory.
+"""
 
 
 def on_registers(op: IrOp) -> bool:

@@ -6,12 +6,13 @@ Time is the order of the ops in a walk through the kernel (`kernel_walk`), which
 launch may take. Only barriers, waits and mbarriers order the ops (`block_threads`). Addresses are
 offsets in the shared memory of a block (`allocation.offset`), and columns of tensor memory.
 
-Document. A kernel is a program. Its walks come one after another, as launches that keep nothing in
-shared memory; each begins with an op `launch`. A kernel without loops has one walk. A loop has one
-walk for each number of turns up to the number that is enough. Each executed `local_alloc`, and each
-op with scratch memory, has a separate buffer; the plan has the compiler's offsets. A store into a
-part of a ring of buffers is a mutation, because the whole ring is one buffer for the compiler's
-allocator. Detector S finds overwritten bytes, and H finds a missing barrier or wait.
+Document. A kernel is a program. The walks of a kernel come one after another, as launches that keep
+nothing in shared memory; each begins with an op `launch`. A kernel without loops has one walk. A
+loop has one walk for each number of turns up to the number that is enough. Each executed
+`local_alloc`, and each op with scratch memory, has a separate buffer; the plan has the compiler's
+offsets. A store into a part of a ring of buffers is a mutation, because the whole ring is one
+buffer for the compiler's allocator. Detector S finds overwritten bytes, and H finds a missing
+barrier or wait.
 
 Number of turns. Two accesses race if the second comes before any op waits for the first. The state
 at the head of a loop has four parts: the accesses since the last barrier, the copies not waited
