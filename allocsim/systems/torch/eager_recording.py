@@ -21,8 +21,8 @@ unless the copy is `non_blocking` and the host's tensor is pinned. A host scalar
 of a device op is read during the call. If a backward pass uses a tensor that it allocated on
 another stream, the recording assumes a call of `record_stream`. Autograd makes this call for
 gradients without an operator, but not for tensors that the forward pass saved. The tests use CPU
-tensors, made-up stream numbers and simulated callbacks of torch. They use no GPU, no copy between
-host and device, and no copy between devices. On other accelerators the host's order is recorded.
+tensors, made-up stream numbers and simulated callbacks of torch. No test uses a GPU, a copy between
+host and device, or a copy between devices. On other accelerators the host's order is recorded.
 
 In place. If the schema of an operator marks an operand as written, the operator is a mutation, and
 its result may have exactly the bytes of that operand. Another operand may have exactly the bytes of
@@ -510,7 +510,7 @@ class EagerRecording:
         watched[key] = weakref.ref(storage, gone)
 
     def _take_back(self) -> None:
-        """Report the storages that other threads freed to the ledger."""
+        """Report to the ledger the storages that other threads freed."""
         while self._returned:
             self._ledger.free(self._returned.popleft())
 

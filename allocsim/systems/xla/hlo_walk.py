@@ -110,7 +110,7 @@ class _Walk:
         """For each event, the step of the first op after the event begins."""
         self.born: list[Born] = []
         self.layouts: dict[int, tuple[str, tuple[int, ...]]] = {}
-        """Dtype and shape of each value."""
+        """Value -> its dtype and shape."""
         self.count = 0
         """The number of ops added so far."""
         streams = ("main", "async") if module.asynchronous else ("main",)
