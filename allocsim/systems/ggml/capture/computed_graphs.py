@@ -201,14 +201,19 @@ def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int =
 
 
 def named_apart(graphs: Sequence[Rows]) -> list[Rows]:
-    """Return the rows with an external leaf renamed if an earlier graph has one of that name and
-    another size. The number of the graph is appended to the name in brackets.
+    """Return the rows with an external leaf renamed if an earlier leaf has its name and another size.
+    Leaves of one name and size keep one name; each further size of a name adds its count, as in
+    `w [1]`.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, list[int]] = {}
 
-    def renamed(number: int, row: dict[str, Any]) -> dict[str, Any]:
-        if not row["external"] or sizes.setdefault(row["name"], row["nbytes"]) == row["nbytes"]:
+    def renamed(row: dict[str, Any]) -> dict[str, Any]:
+        if not row["external"]:
             return row
-        return {**row, "name": f"{row['name']} [{number}]"}
+        known = sizes.setdefault(row["name"], [])
+        if row["nbytes"] not in known:
+            known.append(row["nbytes"])
+        count = known.index(row["nbytes"])
+        return {**row, "name": f"{row['name']} [{count}]"} if count else row
 
-    return [{**rows, "leafs": [renamed(number, row) for row in rows["leafs"]]} for number, rows in enumerate(graphs)]
+    return [{**rows, "leafs": [renamed(row) for row in rows["leafs"]]} for rows in graphs]

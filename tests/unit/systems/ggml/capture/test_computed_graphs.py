@@ -227,9 +227,13 @@ def test_tensors_of_one_name_and_two_sizes_are_two_buffers():
     def leaf(nbytes, *, external):
         return {"name": "w", "nbytes": nbytes, "external": external}
 
-    given = [{"leafs": [leaf(8, external=True)]}, {"leafs": [leaf(16, external=True), leaf(16, external=False)]}]
+    given = [
+        {"leafs": [leaf(8, external=True)]},
+        {"leafs": [leaf(16, external=True), leaf(16, external=False)]},
+        {"leafs": [leaf(16, external=True), leaf(32, external=True), leaf(8, external=True)]},
+    ]
     kept = msgspec.json.encode(given)
     names = [[row["name"] for row in rows["leafs"]] for rows in named_apart(given)]
 
-    assert names == [["w"], ["w [1]", "w"]]
+    assert names == [["w"], ["w [1]", "w"], ["w [1]", "w [2]", "w"]]
     assert msgspec.json.encode(given) == kept
