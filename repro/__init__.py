@@ -1,10 +1,11 @@
-"""Real bugs as scenarios, each with the verdict it must get.
+"""Real bugs as scenarios, each with the verdict that it must get.
 
     result = repro.run_scenario(repro.find("ggml-1501"), repro.EngineOptions(layers=4))
     result.matches, result.verdict.text, result.as_json()
 
-`Scenario`, `SmallScenario` and `Training` are data (`repro.scenario`); the table of scenarios is
-`repro.scenarios`; `run_scenario` is `repro.run.run`. Names are imported when first used.
+`Scenario`, `SmallScenario` and `Training` are records of data, defined in `repro.scenario`. The
+module `repro.scenarios` has the table of scenarios. `run_scenario` is another name of
+`repro.run.run`. Each name is imported when it is first used.
 """
 
 from importlib import import_module

@@ -1,14 +1,15 @@
-"""A scenario, bisected: the smallest cure with its price in bytes and time, and the smallest
-program that still fails.
+"""Bisect a scenario: find the smallest cure, its price in bytes and time, and the smallest program
+that still fails.
 
-What the checks see is reduced by the checks (`allocsim.reduction`). What only executing shows, a
-kernel that is wrong under a legal plan, is reduced by executing: an op that is left out becomes a
-`host.write` of the results that others still read, at its place in the order, so that every op that
-stays gets all its operands and every slot keeps its neighbours. What is kept: the plan is clean,
-and a kernel of the same kind still diverges on drawn data (`engine.r_replay`).
+If the judge finds the fault, the judge also decides during reduction whether the fault is still
+there (`allocsim.reduction`). A kernel that is wrong under a legal plan shows only when it runs, so
+such a program is reduced by executing. An op that is left out becomes a `host.write` of those of
+its results that other ops still read, at the same place in the order. Thus every remaining op has
+all its operands, and every slot keeps its neighbours. A smaller program is kept if the judge finds
+nothing and a kernel of the same kind still diverges on random data (`engine.r_replay`).
 
-Time is the median over a few steps of training by the plan at fault, by the cured plan and by the
-plan that pins everything.
+The time of a plan is the median over `TIMED_STEPS` training steps. Measured are the plan at fault,
+the cured plan, and the plan with every node pinned.
 
 What this module does not see: the terminal and files.
 """
@@ -41,7 +42,7 @@ from repro.scenario import Scenario
 from repro.workload import Workload, bind, host_runs
 
 AT: Final = "step"
-"""Key in the `meta` of an op: its step in the program it was cut out of."""
+"""The key in the `meta` of an op that has the op's step in the whole program."""
 
 TIMED_STEPS: Final = 3
 
@@ -53,33 +54,37 @@ class Smallest:
     document: Document
     divergence: Divergence
     steps: Mapping[int, KernelCall]
-    """The kernel of each op of the document's program."""
+    """Step -> the kernel of that op in the document's program."""
     complete: bool
     trials: int
 
     @property
     def ops(self) -> int:
-        """Ops of the program."""
+        """The number of ops of the program."""
         return len(self.document.programs[0].ops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """What bisecting a scenario came to."""
+    """The result of bisecting a scenario."""
 
     scenario: Scenario
     evidence: Evidence
     verdict: Verdict
     reduced: Reduction | Smallest | None
-    """None where nothing is wrong, or nothing smaller shows it."""
+    """The reduced document; None if nothing is wrong, or if no smaller document shows the fault."""
     seconds: Mapping[str, float]
-    """Median seconds of a training step by plan: `default`, and if made `cured`, `pinned`."""
+    """Plan -> the median seconds of a training step: `default`, `pinned`, and `cured` if a cure was
+    found. Empty if the verdict is sound."""
 
 
 def bisect_scenario(
     scenario: Scenario, options: EngineOptions, *, seconds: float | None = None, progress: Progress = silent
 ) -> Bisection:
-    """Run a scenario, find its cure, reduce it within `seconds`; raises as `repro.run.run`."""
+    """Run a scenario, find its cure, and reduce the program within `seconds` (None: no limit).
+
+    Raises the errors of `repro.pipeline.prepare`.
+    """
     experiment = prepare(scenario, options)
     workload, planned = experiment.workload, experiment.plans
     asked = ask(experiment, train_three(experiment, progress)["default"], progress)
@@ -99,12 +104,12 @@ def bisect_scenario(
 
 def _seconds(workload: Workload, plan: Plan) -> float:
     hosts = host_runs(workload, TIMED_STEPS)
-    with bind(replace(workload, order=None), plan) as runtime:  # as fast as calls go: in the order of the list
+    with bind(replace(workload, order=None), plan) as runtime:  # the order of the list is timed
         return median_seconds(lambda number: runtime.run(hosts[number].inputs, skip=hosts[number].skip), TIMED_STEPS)
 
 
 def kernel_test(found: Smallest, *, title: str) -> str:
-    """Return the source of a test file: the plan is legal, and the kernel diverges all the same."""
+    """Return the source of a test file that asserts a legal plan and a kernel that diverges."""
     steps = [
         f"    {op}: KernelCall(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
         for op, step in sorted(found.steps.items())
@@ -133,7 +138,7 @@ def kernel_test(found: Smallest, *, title: str) -> str:
 
 
 def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: float | None) -> Smallest | None:
-    """Reduce to the first kernel that broke its contract, if drawn data shows it at all."""
+    """Reduce to the first kernel with a wrong result; None if random data do not show the fault."""
     origin = next((one for one in evidence.origins or () if one.what == "result"), None)
     if origin is None:
         return None
@@ -182,7 +187,7 @@ def _reduce(search: Search[Document]) -> None:
 
 
 def _marked(program: Program, plan: Plan) -> Document:
-    """Return one run of a plan as a document whose ops remember their step."""
+    """Return a document with one run of a plan; the `meta` of each op has the op's step (`AT`)."""
     marked = replace(program, ops=replace(program.ops, meta={step: {AT: step} for step in range(len(program.ops))}))
     return Document(programs=(marked,), plans=(replace(plan, program=marked, problem=None),))
 
@@ -197,29 +202,30 @@ def _steps(program: Program, kernels: Mapping[int, KernelCall]) -> dict[int, Ker
 
 
 def _read_at_end(document: Document, op: int) -> Document:
-    """Return the document up to an op, whose results the host then reads."""
+    """Return the document cut off after op `op`, with a host read of the results of `op` added."""
     (program,) = document.programs
     results = program.ops[op].results
     upto = cut(document, ops=[np.arange(len(program.ops)) <= op])
     if upto is None:
         raise EngineError(f"op {op} is no op of {program!r}")
     (shorter,) = upto.programs
-    # values keep their order, so the results of the last op are found by it
+    # values keep their order, so the results of `op` are the results of the last op
     read = shorter.ops[len(shorter.ops) - 1].results
     assert len(read) == len(results)
     return rebuilt(upto, programs=[read_at_end(shorter, read)])
 
 
 def _computing(document: Document) -> Sequence[int]:
-    """Return the ops that kernels do."""
+    """Return the steps of the ops that kernels execute: all except host accesses and views."""
     return [op.step for op in document.programs[0].ops if op.kind not in {HOST_WRITE, HOST_READ, VIEW}]
 
 
 def frozen(document: Document, kept: Sequence[int]) -> Document | None:
-    """Return the document with only these ops of its one program computing.
+    """Return the document in which only the ops in `kept` compute; None if nothing remains.
 
-    What they read of others' results the host writes, where it was computed; views on the way and
-    reads by the host of what is left stay; all else goes. O(columns).
+    The document has one program. A result of another op that a kept op reads is written by the
+    host, at the step where it was computed. Views between them stay, and so do host reads of
+    results of kept ops. All other ops are removed. O(columns).
     """
     (program,) = document.programs
     ops, producer = program.ops, program.producer.tolist()
@@ -245,7 +251,7 @@ def frozen(document: Document, kept: Sequence[int]) -> Document | None:
     kinds = ops.kinds if HOST_WRITE in ops.kinds else (*ops.kinds, HOST_WRITE)
     kind = np.where(upload, kinds.index(HOST_WRITE), ops.kind).astype(np.int32)
     pairs = ~upload[owners(ops.in_place_starts)]
-    # without operands and pairs first, so that cutting sees uploads and not what they were
+    # operands and pairs are removed first, so that `cut` sees uploads instead of the former ops
     bare_operands = ~upload[reader]
     changed = replace(
         ops,

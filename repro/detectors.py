@@ -1,11 +1,12 @@
-"""Every detector asked about the default plan of a scenario, and the search for its cure.
+"""Run every detector on the default plan of a scenario, and search for a cure of what they find.
 
     asked = ask(experiment, train_three(experiment)["default"])
     asked.evidence, asked.cured
 
-S and L from the session of the default plan; K on the kernels the program uses; D in lockstep with
-the reference; P in guarded memory; the cure from the verdict, run against the reference. The
-detectors see the program, the plan, the session and the kernels, never the scenario.
+S and L judge the session of the default plan. K audits the kernels that the program uses. D runs
+the default plan in lockstep with the reference. P runs the default plan in guarded memory. The
+cure is the cure of the verdict; it is run and compared with the reference. The detectors receive
+the program, the plan, the session and the kernels, but never the scenario.
 
 What this module does not see: what the evidence means (`allocsim.verdict`).
 """
@@ -35,24 +36,27 @@ from repro.pipeline import Experiment
 from repro.workload import Trained, Workload, bind, host_runs, session, train
 
 SANITIZED_RUNS: Final = 2
-"""Runs that P watches; the second names the op where the first left several suspects."""
+"""The number of runs that P watches. If the first run leaves several suspects for one incident, the
+second run names the op."""
 LEFT_OUT: Final = 4
-"""Causes of which each is left out of the cure once, and the rest run."""
+"""The largest number of causes for which it is tried whether the cure is minimal. Each cause is
+left out once, and the cure of the others is run."""
 LOCKSTEP_RUNS: Final = 2
-"""Runs D compares op by op at least: the first, and one that starts from what it left."""
+"""The smallest number of runs that D compares op by op. The second run starts from the memory that
+the first run left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorAnswers:
-    """What the detectors said."""
+    """The evidence of all detectors, and the cured plan."""
 
     evidence: Evidence
     cured: Plan | None = None
-    """The plan that the smallest cure of the belief gives; None where there is no such cure."""
+    """The plan of the cure, if the cure changes neither waits nor uploads; else None."""
 
 
 def ask(experiment: Experiment, default: Trained, progress: Progress = silent) -> DetectorAnswers:
-    """Ask every detector about the default plan, by which `default` was trained."""
+    """Run every detector on the default plan; `default` is the training run under that plan."""
     workload, steps, reference = experiment.workload, experiment.steps, experiment.plans["reference"]
     progress("kernels", 0, 1)
     audit = measured(workload.lowered, more=_standing_cases(workload))
@@ -75,7 +79,7 @@ def ask(experiment: Experiment, default: Trained, progress: Progress = silent) -
 
 
 def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) -> tuple[Incident, ...]:
-    """Run the first steps in guarded memory, as the default run did them."""
+    """Return the incidents of the first `runs` training steps, run in guarded memory."""
     with Sanitizer(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads) as sanitizer:
         for number, host in enumerate(host_runs(workload, runs)):
             sanitizer.run(host.inputs, skip=host.skip)
@@ -85,9 +89,9 @@ def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) ->
 
 
 def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
-    """Yield the audit's own sizes and dtypes for the kernels of the program.
+    """Yield cases of the kernels that the program uses, at the audit's own sizes and dtypes.
 
-    What is unsafe at one size may not show at another.
+    A kernel that is unsafe at one size may give the right result at another size.
     """
     variants = workload.lowered.variants
     used = {kind: KERNELS[kind] for kind in variants}
@@ -97,11 +101,12 @@ def _standing_cases(workload: Workload) -> Iterator[AuditCase]:
 def _cure(
     experiment: Experiment, evidence: Evidence, horizon: int, progress: Progress
 ) -> tuple[CureRecord | None, Plan | None]:
-    """Return the cure of all causes, if a run with it gives the reference's numbers: its record,
-    and the plan where only the belief changes.
+    """Return the record of a cure of all curable causes, and the cured plan.
 
-    The cure is the verdict's (`allocsim.cure`), verified there by the judge; here it is run. Of a
-    few changes each is left out once in numbers too.
+    The cure is searched by `allocsim.cure`, where the judge confirms it. Here the workload is also
+    trained with the cure; if the numbers differ from the reference, both results are None. For at
+    most `LEFT_OUT` causes, the cure without each one is run too, to find whether the cure is
+    minimal. The plan is None if the cure changes waits or uploads.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)
@@ -139,7 +144,7 @@ def _cure(
 
 
 def _mended(workload: Workload, made: Cure) -> Workload:
-    """Return the workload with a cure's waits and uploads, in an order that they allow."""
+    """Return the workload with a cure's waits and uploads, in an order that these waits allow."""
     lowered, order = workload.lowered, workload.order
     run = made.document.runs[0]
     if run.program is not workload.program:

@@ -1,10 +1,11 @@
-"""Run a fault of real ggml on the library itself and judge what ran.
+"""Run a fault of real ggml on the library itself and judge the graphs that ran.
 
-`run(scenario, which)` asks a child process for the fault's `Finding`, makes the evidence of it (S
-and L from the session that ran, D by the number the host read against the number it should have
-read) and reaches the verdict. With `fixed` the same is done right, and must come out clean.
+`run(scenario, which)` runs the fault's task in a child process. The task returns the number that
+the host read, the right number, and the graphs that ran. S and L judge the session of these graphs,
+and D compares the two numbers. With `fixed`, the same computation is judged without the fault, and
+the verdict must be sound.
 
-What this module does not see: how a fault is brought about (`allocsim.systems.ggml.faults`), the
+What this module does not see: how a fault is produced (`allocsim.systems.ggml.faults`), the
 terminal, files and figures.
 """
 
@@ -23,36 +24,36 @@ from repro.scenario import GgmlFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultResult:
-    """What a fault looked like on one library."""
+    """The result of running one fault on one library."""
 
     scenario: GgmlFault
     which: str
     version: str
     fixed: bool
     found: float
-    """The number the host read."""
+    """The number that the host read."""
     wanted: float
-    """The number it reads where the same is done right."""
+    """The number that the host reads if the same computation is done without the fault."""
     detail: Mapping[str, Any]
     evidence: Evidence
     verdict: Verdict
     modes: Mapping[str, Any] = field(default_factory=dict)
-    """None: nothing is trained."""
+    """Always empty, because nothing is trained."""
 
     @property
     def title(self) -> str:
-        """The heading of what is printed."""
+        """The first line of the printed result."""
         done = " (done right)" if self.fixed else ""
         return f"{self.scenario.name}{done} on ggml {self.version} ({self.which}): {self.scenario.title}"
 
     @property
     def expected(self) -> tuple[tuple[str, str], ...]:
-        """(class, fault) of what the verdict must name."""
+        """The (class, fault) pairs that the verdict must name; empty if `fixed`."""
         return () if self.fixed else self.scenario.expected
 
     @property
     def matches(self) -> bool:
-        """Whether the verdict is the expected one and the numbers show the fault or its absence."""
+        """Whether the verdict is the expected one; unless `fixed`, the numbers must differ too."""
         return agree(self.verdict, self.expected) and bool(self.evidence.diverges) is not self.fixed
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class FaultResult:
 
 
 def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
-    """Run a fault on the library `which`; raises EngineError where that is missing or refused."""
+    """Run a fault on the library `which`; raises EngineError if that library cannot be opened."""
     with open_library(which) as child:
         version: str = child.call(version_of)
         finding = child.call(FAULTS[scenario.fault].task)
@@ -89,5 +90,5 @@ def run(scenario: GgmlFault, which: str, *, fixed: bool = False) -> FaultResult:
 
 
 def version_of(library: Library) -> str:
-    """Task: the version of a library."""
+    """Return the version of a library; a task for the child process."""
     return library.version

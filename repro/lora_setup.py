@@ -1,9 +1,9 @@
-"""From a scenario's `Training` to graph, weights and inputs.
+"""Make the graph, weights and inputs of a training run from a scenario's `Training`.
 
-The model has SmolLM2-135M's shape, with LoRA on q and v.
+The model has the shape of SmolLM2-135M by default, with LoRA on q and v.
 
-Everything is seeded: weights and the one repeated batch, by default of one sequence. Both LoRA
-factors are non-zero, so that every gradient is non-zero at the first step.
+Weights and data are drawn from seeds. Every step trains on the same batch, by default of one
+sequence. Both LoRA factors are non-zero, so every gradient is non-zero at the first step.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ from engine.models.llama import HYPER, SMOLLM2_135M, LlamaConfig, batch, init_ad
 from repro.scenario import Training
 
 MOST_LAYERS: Final = 1_000
-"""Beyond this the weights alone take more than 14 GiB."""
+"""The largest number of layers; the weights of more layers take more than 14 GiB."""
 
 MOST_POSITIONS: Final = 32_768
-"""Beyond this the logits alone take more than 6 GiB."""
+"""The largest sequence length; the logits of a longer sequence take more than 6 GiB."""
 
 MOST_SEQUENCES: Final = 1_000
 
 TRAINED_ON_SEED: Final = 1
-"""Added to the seed of the weights, so that the sequence is drawn independently of them."""
+"""A number added to the seed of the weights, so that the data are drawn independently of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Setup:
     graph: Graph
     loss: Tensor
     gradients: Mapping[Tensor, Tensor]
-    """Parameter -> gradient, before the optimiser takes it."""
+    """Parameter -> its gradient, before the optimiser uses the gradient."""
     parameters: Mapping[str, Array]
     inputs: Mapping[str, Array]
 
@@ -55,22 +55,22 @@ def set_up(
     weights: str | None = None,
     accumulate: bool = False,
 ) -> Setup:
-    """Return graph, weights and inputs of the shape `base`.
+    """Return the graph, weights and inputs of a training run of a model of the shape `base`.
 
-    `layers` and `seq` replace what the scenario states, of so many `sequences`.
+    `layers` and `seq` replace the scenario's numbers; a batch has `sequences` sequences. `weights`
+    is the path of a llama (`engine.models.weights`): shape and weights are then those of its first
+    `layers` layers (all by default), and only the LoRA adapters are drawn. With `accumulate`,
+    gradients add up in state tensors that the host may reset, and no parameter is updated, as for
+    the small batches that make up a large one.
 
-    With `weights`, the path of a llama (`engine.models.weights`), shape and weights are the file's,
-    its first `layers` layers (all by default), and only the adapters are drawn. With `accumulate`,
-    gradients add up in state tensors that the host may reset, and nothing is updated: the small
-    batches of a large one. Raises ModelError for sizes that make no model, EngineError for a file
-    that holds none.
+    Raises ModelError for a size out of range, and EngineError for a file that has no llama.
     """
     found = None if weights is None else _found(weights)
     if found is not None:
         base = replace(base, **_shape(found[0]))
         layers = base.layers if layers is None else layers
         if layers > base.layers:
-            raise ModelError("layers", f"{layers} are asked for; {weights} has {base.layers}")
+            raise ModelError("layers", f"{layers}; {weights} has {base.layers} layers")
     layers = layers if layers is not None else training.layers
     seq = seq if seq is not None else training.seq
     for name, size, most in (
@@ -99,7 +99,7 @@ def set_up(
 def _found(path: str) -> tuple[LlamaConfig, Mapping[str, Array]]:
     found = files.read(path)
     if not isinstance(found.config, LlamaConfig):
-        raise EngineError(f"{path}: holds {found.architecture}; the scenarios train a llama")
+        raise EngineError(f"{path}: the architecture is {found.architecture}; the scenarios train a llama")
     return found.config, found.weights
 
 
@@ -109,9 +109,9 @@ def _shape(config: LlamaConfig) -> dict[str, Any]:
 
 
 def _adapted(weights: Mapping[str, Array], config: LlamaConfig, training: Training, seed: int) -> dict[str, Array]:
-    """Return the weights of the layers used, with both factors of every adapter drawn.
+    """Return the weights of the layers that are used, and drawn factors for every LoRA adapter.
 
-    Neither factor is zero; the scenario states the deviations.
+    Neither factor is zero; `training` has the standard deviations of both.
     """
     made = {name: array for name, array in weights.items() if _layer(name) < config.layers}
     drawn = init_adapters(config, seed=seed, std=(1.0, 1.0))

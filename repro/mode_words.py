@@ -1,20 +1,21 @@
 """The modes of a scenario: words that say how a program is planned and executed.
 
-Several words are joined by `+`.
+A mode is one word, or several words joined by `+`.
 
-    default                       the planner under test, given what the host reads
-    pinned, reference             the same with every node pinned; memory of its own for every tensor
-    float64                       the program in float64, every buffer apart: the truth that rounding is measured by
-    greedy_by_size                another planner: any allocator's name, or package.module:function
+    default                       the plan of the planner under test; what the host reads is pinned
+    pinned                        the plan of the same planner with every node pinned
+    reference                     a plan in which every tensor has memory of its own
+    float64                       the program in float64 with every buffer apart: the truth from which rounding errors are measured
+    greedy_by_size                the plan of another planner: the name of an allocator, or package.module:function
     pin:backward                  partial pins: a stage, a policy (reads, nodes, all, none), a kind of op, layer.N, or a tensor's name
-    deny, deny:mul, deny:mul/1    no in-place pair, none of that kind of op, none over that operand of it
-    calls, tape, ...              an executor (`engine.d_differential.side_comparison.EXECUTORS`)
+    deny, deny:mul, deny:mul/1    no in-place pair; none for that kind of op; none over operand 1 of that kind of op
+    calls, tape                   an executor (`engine.d_differential.side_comparison.EXECUTORS`)
 
-Words are read from the left and later ones override: `pinned+deny` is the pinned plan without any
-pair, `float64+ggml` float64 on ggml's plan.
+Words apply from left to right, and a later word overrides an earlier one. `pinned+deny` is the
+pinned plan without any in-place pair, and `float64+ggml` runs in float64 on ggml's plan.
 
 What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and
-shown.
+how they are printed (`repro.commands.mode_tables`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,18 +41,21 @@ TRUTH: Final = "float64"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How a mode plans and executes."""
+    """The planner, pins, dtype and executor that the words of a mode choose."""
 
     planner: Planner
     pins: Pins = pin_reads
     denied: tuple[str, ...] | None = None
-    """Pairs left out of the belief: `kind` or `kind/operand`; empty for all, None for none."""
+    """The in-place pairs left out of the belief, as `kind` or `kind/operand`. An empty tuple leaves
+    out all pairs, and None leaves out no pair."""
     wide: bool = False
+    """Whether the program runs in float64."""
     executor: str = next(iter(EXECUTORS))
 
 
 Word = Callable[[Choice, str, Experiment], Choice]
-"""(so far, what stands behind the colon, the scenario) -> with this word."""
+"""A function from (the choice so far, the text after the colon, the experiment) to the choice that
+the word makes of it."""
 
 
 def _deny(choice: Choice, what: str, _experiment: Experiment) -> Choice:
@@ -71,17 +75,18 @@ WORDS: Final[Mapping[str, Word]] = {
     "deny": _deny,
     **{name: _executed_by(name) for name in EXECUTORS},
 }  # fmt: skip
-"""Every word but the planners."""
+"""Word -> the function that applies it; the names of planners are words too but not listed."""
 
 _PLAIN: Final = frozenset(WORDS) - {"pin", "deny"}
-"""Words with nothing behind a colon."""
+"""The words that take no text after a colon."""
 
 
 def side_of(experiment: Experiment, name: str) -> Side:
-    """Return the mode of that name as something to execute.
+    """Return the mode called `name` as a side to execute: a program, a plan and an executor.
 
-    Raises UnknownNameError for a word that is none and no allocator, ModelError for a kind, stage
-    or tensor that the program does not have, PlannerError where a planner cannot do what is asked.
+    Raises UnknownNameError for a word that is neither in `WORDS` nor the name of an allocator,
+    ModelError for a kind, stage or tensor that the program does not have, and PlannerError if the
+    planner cannot plan the program or has no belief for `deny`.
     """
     choice = Choice(planner=experiment.planner)
     for word in name.split("+"):
@@ -102,16 +107,16 @@ def side_of(experiment: Experiment, name: str) -> Side:
 
 
 def plan_of(choice: Choice, lowered: Lowered) -> Plan:
-    """Return the plan a choice makes of a program.
+    """Return the plan of a program that the choice's planner makes with its pins and denied pairs.
 
-    Raises PlannerError where the planner has no belief that pairs could be denied in.
+    Raises PlannerError if pairs are denied and the planner has no belief.
     """
     program, planner = lowered.program, choice.planner
     constraints = Constraints.of(program, pins=choice.pins)
     if choice.denied is None:
         return planner.plan(program, constraints)
     if not isinstance(planner, Allocator):
-        raise PlannerError(f"allocator {planner.name!r} has no belief of its own in which pairs could be denied")
+        raise PlannerError(f"allocator {planner.name!r} has no belief; `deny` needs a planner with a belief")
     problem = planner.believe(program, constraints)
     if not choice.denied:
         return planner.place(replace(problem, may_share=problem.may_share[:0]))
@@ -119,7 +124,9 @@ def plan_of(choice: Choice, lowered: Lowered) -> Plan:
 
 
 def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
-    """Return the in-place classes that words name; ModelError for what no op of the program has."""
+    """Return the (kind, operand, result) of the pairs that words such as `mul/1` name; ModelError
+    for a kind or an operand that no op of the program has.
+    """
     ops = program.ops
     widths = np.diff(ops.operand_starts), np.diff(ops.result_starts)
     found: list[Position] = []
@@ -136,7 +143,11 @@ def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
 
 
 def pins_of(program: Program, what: str) -> Bools:
-    """Return the buffers of a partial pin, and those the host reads; ModelError if unknown."""
+    """Return the mask of the buffers that `pin:` followed by `what` pins.
+
+    Unless `what` is a policy of `PINS`, buffers that the host reads are pinned too. Raises
+    ModelError if `what` names nothing in the program.
+    """
     if what in PINS:
         return PINS[what](program)
     ops, values = program.ops, program.values
@@ -162,19 +173,19 @@ def pins_of(program: Program, what: str) -> Bools:
 
 
 def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
-    """Return the modes of these names, each once; errors as of `side_of`."""
+    """Return one side for each distinct name; raises the errors of `side_of`."""
     return tuple(side_of(experiment, name) for name in dict.fromkeys(names))
 
 
 def courses(
     experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent
 ) -> tuple[SideRecord, ...]:
-    """Train these sides and compare them with the reference, and with the truth if a side is in
+    """Train these sides and compare each with the reference, and with the truth if a side is in
     float64.
 
-    O(training steps * sides).
-
     A scenario on several streams is compared in the order in which it trains.
+
+    O(training steps * sides).
     """
     by_name = {side.name: side for side in sides}
     reference = by_name.get("reference") or side_of(experiment, "reference")
@@ -194,7 +205,9 @@ def courses(
 
 
 def record(course: SideRecord, lowered: Lowered, loss: str) -> dict[str, Any]:
-    """Return a course as an entry of `differential` in `repro run --json`, null if not finite."""
+    """Return a side as an entry of `differential` in `repro run --json`; a loss that is not finite
+    becomes null.
+    """
     values = lowered.program.values
     rows = [
         {
@@ -232,11 +245,10 @@ def record(course: SideRecord, lowered: Lowered, loss: str) -> dict[str, Any]:
 
 
 def _first(course: SideRecord, lowered: Lowered) -> dict[str, Any] | None:
-    """Return the first wrong tensor.
+    """Return the first wrong tensor of a side: its first origin, or else the first result that
+    differs.
 
-    Where the side goes wrong by itself, or else the first result that differs.
-
-    The truth has none: that the reference rounds is wrong nowhere.
+    Return None if nothing differs, and for a float64 side that differs only by rounding.
     """
     origin = course.origins[0] if course.origins else None
     step = origin.op if origin is not None else course.first_op

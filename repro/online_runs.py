@@ -1,13 +1,15 @@
-"""A model of one's own over an allocator that answers while the steps run: three runs, one verdict.
+"""Train a user's own model with an allocator that gives out memory while the steps run.
 
-* `default`: memory is given out by the online allocator, and given back behind the last use;
-* `pinned`: the same allocator, and nothing is given back;
-* `reference`: memory of its own for every tensor.
+The model is trained in three modes:
 
-Each step has a graph of its own: of `CYCLE` steps the batch of each has one row less than that of
-the one before, as the last batch of an epoch has fewer. What the allocator answered in the default
-run is a session of as many plans, which S, H and R judge; whether losses and weights are the
-reference's to the bit is D's.
+* `default`: the online allocator gives out memory, and gets it back after the last use;
+* `pinned`: the same allocator gives out memory, and nothing is given back;
+* `reference`: every tensor has memory of its own.
+
+Each step builds its own graph. Within `CYCLE` steps, each batch has one row less than the batch
+before, as the last batch of an epoch has fewer rows. The addresses that the allocator returned in
+the default run form a session with one plan for each step, which S, H and R judge. D compares the
+losses and weights with those of the reference, bit by bit.
 
 What this module does not see: how steps are issued (`allocsim.online.eager_host`), and verdicts.
 """
@@ -33,7 +35,7 @@ from repro.run_records import TrainingSummary
 from repro.scenario import OwnTraining, Scenario
 
 CYCLE: Final = 3
-"""Sizes of a batch that take turns."""
+"""The number of batch sizes, which are used in turn."""
 
 State = dict[str, NDArray[Any]]
 
@@ -43,20 +45,21 @@ class _Trained:
     arena_bytes: int
     loss: tuple[float, ...]
     weights: tuple[State, ...]
-    """After each step."""
+    """The weights after each step."""
 
 
 def train_online(
     scenario: Scenario, options: EngineOptions, progress: Progress = silent
 ) -> tuple[Evidence, dict[str, TrainingSummary]]:
-    """Return the evidence of the default run, and all three runs summed up, by mode.
+    """Return the evidence of the default run, and mode -> the training run, summed up.
 
-    Raises EngineError for a scenario that is no model of one's own, or has defects of a plan;
-    CapacityError, PlannerError and AllocsimError for a target that cannot serve (`EagerHost`).
+    Raises EngineError if the scenario does not train a user's own model or has a defect, or if the
+    options have modes or pin leafs. Raises CapacityError, PlannerError or AllocsimError if the
+    allocator cannot serve the programs (`EagerHost`).
     """
     training, steps = scenario.training, options.steps_of(scenario)
     if not isinstance(training, OwnTraining):
-        raise EngineError(f"{scenario.name}: an online allocator is tried on a model of one's own alone")
+        raise EngineError(f"{scenario.name}: an online allocator can be tried on a user's own model only")
     if (
         scenario.kernels
         or scenario.belief
@@ -66,7 +69,7 @@ def train_online(
         or options.pin_leafs
     ):
         raise EngineError(
-            f"{scenario.name}: defects, modes and pins of a plan have no meaning where none is made before"
+            f"{scenario.name}: defects, modes and pins need a plan; an online allocator makes none before the run"
         )
     make = find(options.online or "")
     streams = scenario.streams if scenario.streams > 1 else None
@@ -91,7 +94,7 @@ def train_online(
 
 
 def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the batch of each step: columns of as many rows each, some of the last left out."""
+    """Yield the batch of each step, with 0, 1, 2, 0, ... of the last rows of the batch left out."""
     most = _rows_to_leave_out(training)
     for step in range(steps):
         fewer = step % min(CYCLE, most)
@@ -100,8 +103,10 @@ def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any
 
 
 def _rows_to_leave_out(training: OwnTraining) -> int:
-    """Return of how many rows some may be left out: 1, so none, where columns are not rows of one
-    batch, or where the model cannot be recorded with fewer.
+    """Return the number of rows of the batch if some may be left out, else 1.
+
+    No row may be left out if the columns have different numbers of rows, if there is only one row,
+    or if the model cannot be built with one row less.
     """
     shapes = {name: np.shape(column) for name, column in training.batch.items()}
     rows = {shape[0] if shape else 0 for shape in shapes.values()}

@@ -1,6 +1,6 @@
-"""How large a run of a scenario is, how long, and how it is planned.
+"""The options of a run: the size of the model, the number of steps, and the planner.
 
-What this module does not see: how anything is run.
+What this module does not see: how a scenario is run.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MOST_STEPS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSizes:
-    """How large a run is, and how long; None takes what the scenario states."""
+    """The size of the model and the number of steps; None stands for the scenario's own value."""
 
     layers: int | None = None
     seq: int | None = None
@@ -24,45 +24,45 @@ class RunSizes:
     threads: int = 1
 
     def steps_of(self, scenario: Scenario) -> int:
-        """Return how many steps are trained.
+        """Return the number of training steps.
 
-        Raises ModelError for more than `MOST_STEPS`, and for fewer than the fault of the scenario
-        takes to show.
+        Raises ModelError for more than `MOST_STEPS`, and for fewer than the steps after which the
+        scenario's fault shows (`least_steps`).
         """
         steps = self.steps if self.steps is not None else scenario.training.steps
         if steps > MOST_STEPS:
-            raise ModelError("steps", f"{steps}; at most {MOST_STEPS} are run")
+            raise ModelError("steps", f"{steps}; at most {MOST_STEPS} can be run")
         if steps < scenario.least_steps:
             least = scenario.least_steps
             raise ModelError(
-                "steps", f"{steps}; {scenario.name} takes at least {least} step{'s'[: least != 1]} to show"
+                "steps", f"{steps}; the fault of {scenario.name} shows after {least} step{'s'[: least != 1]}"
             )
         return steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions(RunSizes):
-    """How a scenario is run on the engine."""
+    """The options of a run on the engine."""
 
     pin_leafs: bool = False
-    """The mode `pinned` pins the leafs too."""
+    """Whether the mode `pinned` pins the leafs too."""
     fixed: bool = False
-    """Run the repaired twin."""
+    """Whether the repaired twin is run instead of the scenario."""
     allocator: str = "ggml"
     online: str | None = None
-    """An allocator that gives out memory while steps run (`allocsim.online.find`), in place of a
-    planner; of a model of one's own."""
+    """The name of an allocator that gives out memory while the steps run, instead of a planner
+    (`allocsim.online.find`); for a user's own model only."""
     modes: tuple[str, ...] = ()
-    """Further modes to compare with the reference (`repro.mode_words`); none: no comparison."""
+    """Further modes (`repro.mode_words`), each of which is compared with the reference."""
     weights: str | None = None
-    """A file with a llama (`engine.models.weights`) to train instead of random weights."""
+    """The path of a llama (`engine.models.weights`) to train; None for random weights."""
     base: LlamaConfig = SMOLLM2_135M
     """The shape of the model."""
     measure: bool = False
-    """Measure the memory of the first step under the default plan, by category."""
+    """Whether to measure the memory of the first step under the default plan, by category."""
 
     def check_own(self) -> None:
-        """Raise ModelError for a size beside a model of one's own, which states them all."""
+        """Raise ModelError if a size, a seed or weights are given; a user's own model sets them."""
         for name, given in (
             ("layers", self.layers is not None),
             ("seq", self.seq is not None),
@@ -70,12 +70,12 @@ class EngineOptions(RunSizes):
             ("gguf", self.weights is not None),
         ):
             if given:
-                raise ModelError(name, "a model of one's own has its sizes, weights and data; only steps can be chosen")
+                raise ModelError(name, "a user's own model sets its sizes, weights and data; only steps can be chosen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryOptions(RunSizes):
-    """How a scenario is run on a library of ggml."""
+    """The options of a run on a library of ggml."""
 
     full: bool = False
-    """The width of SmolLM2-135M instead of `repro.on_ggml.SMALL`."""
+    """Whether the model has the width of SmolLM2-135M instead of that of `repro.on_ggml.SMALL`."""

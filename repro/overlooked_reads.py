@@ -1,8 +1,8 @@
-"""Beliefs made wrong on purpose: what a planner would think if it overlooked something.
+"""Make a belief wrong on purpose: the belief of a planner that overlooks a read.
 
-`without_read` gives the program as such a planner sees it. The problem it makes of that is then
-said of the real program, which is what a planner with the bug does. Nothing here changes a program
-that runs.
+`without_read` returns a copy of the program that lacks one read. A scenario lets the planner's
+belief be computed from this copy and then used as the belief about the real program. A planner with
+the bug does the same. The program that runs is never changed.
 """
 
 from dataclasses import replace
@@ -13,12 +13,11 @@ from allocsim.model import Program
 
 
 def without_read(program: Program, step: int, position: int) -> Program:
-    """Return the program without one operand, as a planner sees it that misses this reader.
+    """Return the program without the operand at `position` of op `step`.
 
-    The operand is the one at `position` of op `step`.
-
-    Buffers, values and steps keep their numbers. The op loses its declared pairs, since positions
-    move. O(operands).
+    A planner that misses this read sees the returned program. Buffers, values and steps keep their
+    numbers. The op loses its declared in-place pairs, because the positions of its operands change.
+    O(operands).
     """
     ops = program.ops
     index = int(ops.operand_starts[step]) + position

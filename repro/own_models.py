@@ -1,4 +1,4 @@
-"""A model of one's own, through the whole pipeline: three runs, every detector, one verdict.
+"""Make a scenario of a user's own model: three training runs, every detector, one verdict.
 
     net  = model(classifier, weights, example={"data": points, "labels": classes})    # in my_module.py
     case = trial(net, {"data": points, "labels": classes}, optimizer="adamw")
@@ -6,14 +6,14 @@
     $ allocsim diagnose my_module:net --allocator greedy_by_size
     $ allocsim repro run my_module:case
 
-`trial` makes the scenario: a model (`engine.model`, or of the graph API), one batch, how it is
-trained, and no defect, so that the verdict must come out clean. With a defect (`kernels`, `belief`,
-`write_once`, `streams`) it is a scenario like those of the table, with the verdict it must get. A
-model that is named alone is tried on its example batch, or another one that is named; a training
-file on its first batch.
+`trial` makes the scenario from a model (`engine.model`, or the graph API), one batch, and the
+settings of its training. Without a defect the verdict must find nothing. With a defect (`kernels`,
+`belief`, `write_once`, `streams`) and `expected` causes, the scenario is like those of the table.
+A model that is given by name is tried on its example batch, or on another batch given by name. A
+training file is tried on its first batch.
 
-A name `package.module:attribute` runs code, so only a person gives it, on the command line; no file
-can.
+Importing a name `package.module:attribute` runs code. Therefore such a name is accepted from a
+person on the command line, but never from a file.
 
 What this module does not see: detectors and verdicts.
 """
@@ -37,7 +37,7 @@ from engine.training.trainer import Trainer, UnplannedBuild
 from repro.scenario import OwnTraining, Scenario
 
 HOW: Final = frozenset({"data", "loss", "optimizer"})
-"""What the trial of a model that was named is told on the command line."""
+"""The arguments of `trial` that the command line can give for a model that is given by name."""
 
 
 def trial(
@@ -53,22 +53,22 @@ def trial(
     title: str = "",
     **defects: Any,
 ) -> Scenario:
-    """Return the scenario of training a model on one batch.
+    """Return the scenario that trains a model on one batch.
 
     Args:
-        model: what to train.
-        batch: column -> rows, or a dataset, all of it.
-        loss: a name of `engine.training.losses.LOSSES`.
-        optimizer: a name of `engine.training.optimizers.OPTIMIZERS`; what it changes from step to
-            step (the bias correction of AdamW) stays as it is at the first.
+        model: the model to train.
+        batch: column -> rows, or a dataset, of which all rows are used.
+        loss: the name of a loss in `engine.training.losses.LOSSES`.
+        optimizer: the name of an optimizer in `engine.training.optimizers.OPTIMIZERS`. Values that
+            it would change from step to step (the bias correction of AdamW) keep those of step 1.
         hyper: hyper-parameters that differ from the optimizer's defaults.
-        rules: what a step does beside its optimizer (`engine.training.step_rules`).
-        steps: how many are trained.
-        planned_batch: the batch that the plan is made for, where that is another one (a defect).
+        rules: the parts of a step besides its optimizer (`engine.training.step_rules`).
+        steps: the number of training steps.
+        planned_batch: another batch, for which the default plan is made (a defect).
         title: one line for reports.
-        defects: other fields of `repro.scenario.Scenario`, with `expected` for what they must show.
+        defects: other fields of `repro.scenario.Scenario`, and `expected` for their causes.
 
-    Raises EngineError where the model or the batch is none.
+    Raises EngineError if `model` is not a `Model` or a column of the batch is not numeric.
     """
     if not isinstance(model, Model):
         raise EngineError(f"{type(model).__name__} given where a model is needed; engine.model(...) makes one")
@@ -85,7 +85,7 @@ def trial(
         planned_batch=other,
     )
     fields = {"expected": (), "source": "", "story": "", "least_steps": 1, **defects}
-    return Scenario(name=model.name, title=title or "a model of one's own", training=training, **fields)
+    return Scenario(name=model.name, title=title or "a user's own model", training=training, **fields)
 
 
 def _columns(batch: "Mapping[str, Array] | Dataset") -> dict[str, Array]:
@@ -99,41 +99,42 @@ def _column(name: str, rows: Any) -> Array:
     except (ValueError, TypeError) as error:
         raise EngineError(f"column {name!r} of the batch is no array: {one_line(str(error))}") from None
     if made.dtype.kind not in "fiub":
-        raise EngineError(f"column {name!r} of the batch is of {made.dtype}; numbers are needed")
+        raise EngineError(f"column {name!r} of the batch has dtype {made.dtype}; a numeric dtype is needed")
     return made
 
 
 def find_own(name: str, how: Mapping[str, Any] | None = None, *, steps: int = 20) -> Scenario:
-    """Return the scenario called `package.module:attribute`, or that of a model of that name.
+    """Return the scenario called `name`, or the trial of the model called `name`.
 
     Args:
-        name: a scenario, or a model with an example batch.
-        how: of a model, what its trial is told: `loss`, `optimizer`, and `data`, the name of
-            another batch: columns, a dataset, or a function that returns one of these.
-        steps: how many are trained, of a model.
+        name: the name `package.module:attribute` of a scenario, or of a model.
+        how: arguments for the trial of a model: `loss`, `optimizer`, and `data`. `data` is the name
+            of a batch: columns, a dataset, or a function that returns columns or a dataset.
+        steps: the number of training steps of a model.
 
-    Raises UnknownNameError where there is none of that name, EngineError where importing fails or
-    it is neither.
+    Raises UnknownNameError if there is no object of that name. Raises EngineError if the import
+    fails, if the object is neither a scenario nor a model, if the model has no batch, or if `how`
+    is given for a scenario.
     """
     found = named_object(name, what="model", raised=EngineError)
     told = dict(how or {})
     if isinstance(found, Scenario):
         if told:
-            raise EngineError(f"{name} is a scenario and states its {', '.join(told)} itself")
+            raise EngineError(f"{name} is a scenario and sets its {', '.join(told)} itself; leave these options out")
         return found
     if not isinstance(found, Model):
         raise EngineError(f"{name} is a {type(found).__name__}; a scenario or a model is needed")
     batch = _batch(told.pop("data")) if "data" in told else found.example
     if not batch:
         raise EngineError(
-            f"{name} has no example batch; engine.model(..., example=...) or --data gives one, or "
+            f"{name} has no example batch; give one with engine.model(..., example=...), --data or "
             "repro.trial(model, batch)"
         )
     return trial(found, batch, steps=steps, **told)
 
 
 def _batch(name: str) -> Any:
-    """Return the batch called `package.module:attribute`."""
+    """Return the batch called `package.module:attribute`; a function of that name is called."""
     found = named_object(name, what="batch", raised=EngineError)
     try:
         made = found() if callable(found) else found
@@ -142,18 +143,20 @@ def _batch(name: str) -> Any:
     except (Exception, SystemExit) as error:
         raise EngineError(f"batch {name!r} failed: {in_a_line(error)}") from error
     if not isinstance(made, Mapping | Dataset):
-        raise EngineError(f"{name} is a {type(made).__name__}; a batch is columns by name, or a dataset")
+        raise EngineError(f"{name} is a {type(made).__name__}; a batch is a mapping of columns, or a dataset")
     return made
 
 
 def find_trained(path: Path, how: Mapping[str, Any], *, steps: int) -> Scenario:
-    """Return the scenario of a training file: its model on its first batch, in the order of the
-    data, with its loss, optimizer and hyper-parameters; without its schedule.
+    """Return the scenario that trains the model of a training file on the first batch of its data.
 
-    Raises EngineError where the file cannot be read, or for something told that it states itself.
+    Loss, optimizer and hyper-parameters are those of the file. The schedule of the file is not
+    used, and the data are not shuffled.
+
+    Raises EngineError if the file cannot be read, or if `how` is not empty.
     """
     if how:
-        raise EngineError(f"{path}: a training file states its {', '.join(how)} itself")
+        raise EngineError(f"{path}: a training file sets its {', '.join(how)} itself; leave these options out")
     said = configs.read(path)
     dataset, settings = said.data.made(path.parent), said.training
     batch = dataset.take(np.arange(min(len(dataset), settings.batch), dtype=np.int64))
@@ -170,9 +173,9 @@ def find_trained(path: Path, how: Mapping[str, Any], *, steps: int) -> Scenario:
 
 
 def set_up_own(training: OwnTraining) -> UnplannedBuild:
-    """Return graph, weights and inputs of a model of one's own.
+    """Return the graph, weights and inputs of a user's own model.
 
-    Raises EngineError where model, batch, loss and optimizer do not fit together.
+    Raises EngineError if model, batch, loss and optimizer do not fit together.
     """
     of = training
     with Trainer(of.model, loss=of.loss, optimizer=of.optimizer, hyper=of.hyper, rules=of.rules) as trainer:

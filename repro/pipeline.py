@@ -1,18 +1,18 @@
-"""From a scenario to what detectors look at, in steps that each take frozen records and return one.
+"""The steps from a scenario to its training runs; each step takes frozen records and returns one.
 
     scenario, options -> Setup -> Workload -> plans -> Experiment -> three training runs -> Evidence
     -> Verdict
 
-`prepare` goes as far as the experiment and `train_three` makes the runs; `repro.detectors.ask`
-makes the evidence, and `repro.run.run` is the whole way. The three modes differ in the plan alone:
+`prepare` returns the experiment, and `train_three` makes the training runs. `repro.detectors.ask`
+makes the evidence. `repro.run.run` executes all steps. The three modes differ in the plan alone:
 
-* `default`: the planner under test, which knows what the host reads; reuse and in place on.
-* `pinned`: the same planner, given that the host reads every node (with `pin_leafs`: and every
-  leaf).
-* `reference`: memory of its own for every tensor.
+* `default`: the plan of the planner under test, with reuse and in-place pairs; pinned are the
+  buffers that the host reads.
+* `pinned`: the plan of the same planner with every node pinned; with `pin_leafs`, every leaf too.
+* `reference`: a plan in which every tensor has memory of its own.
 
-A scenario on several streams runs all three in one legal order that is not the list's: its last
-stream ahead of the others.
+A scenario on several streams runs all three modes in the same legal order. In that order the last
+stream runs as far ahead of the others as it can.
 
 What this module does not see: detectors and verdicts.
 """
@@ -46,26 +46,26 @@ class Experiment:
     """A scenario ready to be run: its workload, and the plan of each mode."""
 
     scenario: Scenario
-    """The repaired twin, if the options ask for it."""
+    """The scenario that runs: with `options.fixed`, the repaired twin."""
     options: EngineOptions
     steps: int
     setup: Setup | UnplannedBuild
     workload: Workload
     planner: Planner
-    """The planner under test, with the defect that the scenario puts into its belief."""
+    """The planner under test; if the scenario has a `belief`, with that wrong belief."""
     pins: Pins
-    """What the mode `pinned` pins."""
+    """The policy that says which buffers the mode `pinned` pins."""
     plans: Mapping[str, Plan]
-    """One for each of `MODES`."""
+    """Mode -> its plan, for each mode in `MODES`."""
 
 
 def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
     """Return a scenario set up, lowered and planned.
 
     Raises:
-        ModelError: fewer steps than the fault takes to show, or sizes that make no model.
-        UnknownNameError: no such allocator.
-        PlannerError: the allocator cannot plan the program.
+        ModelError: There are fewer steps than the fault needs to show, or a size is out of range.
+        UnknownNameError: No allocator has the name `options.allocator`.
+        PlannerError: The allocator cannot plan the program, or has no belief to make wrong.
     """
     scenario = repaired(scenario) if options.fixed else scenario
     setup = _setup_of(scenario.training, options)
@@ -108,7 +108,7 @@ def _setup_of(training: Training | OwnTraining, options: EngineOptions) -> Setup
 
 
 def workload_of(setup: Setup | UnplannedBuild, scenario: Scenario, options: EngineOptions) -> Workload:
-    """Return a training of the scenario, lowered with its kernels, in list order."""
+    """Return the training as a workload: lowered with the scenario's kernels, in list order."""
     return Workload(
         lowered=lower(setup.graph, (setup.loss,), kernels=scenario.kernels),
         loss=setup.loss.name,
@@ -123,29 +123,33 @@ def workload_of(setup: Setup | UnplannedBuild, scenario: Scenario, options: Engi
 def on_streams(workload: Workload, streams: int, plan: Plan | None) -> Workload:
     """Return the workload with its branches on several streams; the last stream runs ahead.
 
-    Ops wait for what they read; with `plan`, also for those whose slots they take.
+    An op waits for the earlier ops that access the same values. With `plan`, it also waits for the
+    ops whose slots it takes in that plan.
     """
     lowered = spread(workload.lowered, streams, plan)
     return replace(workload, lowered=lowered, order=preferring(lowered.program, streams - 1))
 
 
 def planner_of(scenario: Scenario, name: str) -> Planner:
-    """Return the planner of that name, with the scenario's belief.
+    """Return the planner called `name`; if the scenario has a `belief`, with that wrong belief.
 
-    Raises PlannerError where it has none that could be replaced.
+    Raises PlannerError if the scenario has a `belief` and the planner has no belief to replace.
     """
     planner = find(name)
     if scenario.belief is None:
         return planner
     if not isinstance(planner, Allocator):
-        raise PlannerError(f"allocator {name!r} has no belief of its own that {scenario.name} could make wrong")
+        raise PlannerError(f"allocator {name!r} has no belief that {scenario.name} could make wrong")
     return Allocator(
         name=planner.name, belief=scenario.belief(planner.belief), placement=planner.placement, source=planner.source
     )
 
 
 def train_three(experiment: Experiment, progress: Progress = silent) -> dict[str, Trained]:
-    """Train the experiment by the plan of each mode, every run compared with the reference's."""
+    """Train under the plan of each mode and compare the other two runs with the reference run.
+
+    Returns mode -> its run.
+    """
     workload, plans, steps = experiment.workload, experiment.plans, experiment.steps
     reference = train(workload, plans["reference"], steps, name="reference", progress=progress)
     compared = {

@@ -1,24 +1,25 @@
-"""Detector R on a scenario: every case judged by S and, where it can tell more, executed by D.
+"""Detector R on a scenario: S judges every case, and D executes the cases that can show more.
 
     for row in replay(experiment, groups=("session", "pins"), every=500, done=names):
         row["case"], row["S"]["status"], row["D"]["status"]
 
-The cases are those of `allocsim.r_replay` for the default plan; here come the programs that only
-the engine can make: the same training with gradients that add up in accumulators, with other
-batches in the slots of the old plan (`SHAPES`).
+The cases are those of `allocsim.r_replay` for the default plan. This module adds cases with
+programs that only the engine can make: the same training with gradients that add up in
+accumulators, and the same training on other batches in the slots of the old plan (`SHAPES`).
 
-D runs a case's last program beside itself with every buffer apart, with the same uploads left out,
-twice (a pin case once). A second program starts from memory of its own with the first program's
-slots: S judges the session as it is, D what the slots do to the second program. Where a larger
-program reaches beyond the old arena, D gives the arena room, so that what is overwritten shows
-instead of a crash; S says the rest.
+D runs the last program of a case twice (a pin case once), with the same uploads left out, and
+compares it with a run in which every buffer is apart. If the case has two programs, S judges the
+session of both. D executes the second program alone, in the slots of the first and with fresh
+memory. If a larger program needs more bytes than the old arena has, D enlarges the arena, so that
+overwritten bytes show as wrong numbers instead of a crash; S reports the bytes beyond the arena.
 
-`equal` is to the bit; `differs` names the op that goes wrong by itself; `refused` is a plan that
-cannot be bound; `covered` is a pin case that need not be executed (`allocsim.r_replay.pins`).
+The status of D is `equal` if all bits are equal. It is `differs` with the op that goes wrong by
+itself, `refused` for a plan that cannot be bound, and `covered` for a pin case that need not be
+executed (`allocsim.r_replay.pins`).
 
-Complexity: a planning and a check for each pin case; two runs for each case executed.
+Complexity: one planning and one check for each pin case, and two runs for each executed case.
 
-What this module does not see: which faults the scenario holds, files and the terminal.
+What this module does not see: which defects the scenario has, files and the terminal.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,10 +42,10 @@ from repro.scenario import llama_of
 from repro.workload import Workload
 
 AT_ONCE: Final = 4
-"""Pin cases that share one run of the reference."""
+"""The number of pin cases that share one run of the reference."""
 
 Batch = tuple[int, int]
-"""Positions of a sequence, and sequences."""
+"""The size of a batch: (positions of each sequence, number of sequences)."""
 
 SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
     "one position more": lambda seq: ((seq, 1), (seq + 1, 1)),
@@ -54,8 +55,8 @@ SHAPES: Final[Mapping[str, Callable[[int], tuple[Batch, Batch]]]] = {
     "twice as many sequences": lambda seq: ((seq // 2, 2), (seq // 2, 4)),
     "one sequence less": lambda seq: ((seq // 2, 3), (seq // 2, 2)),
 }
-"""From the positions of the scenario's one sequence: the batch that the plan is made for, and the
-one that is run."""
+"""The name of a shape case -> a function of the scenario's sequence length. The function returns
+the batch that the plan is made for, and the batch that is run."""
 
 ReplayRow = dict[str, Any]
 
@@ -69,16 +70,16 @@ def replay(
     done: Collection[str] = (),
     progress: Progress = silent,
 ) -> Iterator[ReplayRow]:
-    """Yield one row for each case, as it is known.
+    """Yield one row for each case, as soon as the case has been judged and executed.
 
     Args:
-        experiment: the scenario.
-        groups: which of `GROUPS`.
-        limit: at most so many pin cases; None for all.
-        every: of the pin cases that need not be executed, every so many-th is; 0 for none, 1 for
-            all.
-        done: names of cases to leave out, that an earlier replay has done.
-        progress: called with (what is being done, how many are done, how many there are).
+        experiment: the prepared scenario.
+        groups: the groups of cases to replay, from `GROUPS`.
+        limit: the largest number of pin cases; None for all.
+        every: n, to execute every n-th of the pin cases that need not be executed; 0 for none, 1
+            for all.
+        done: the names of cases to leave out because an earlier replay has done them.
+        progress: called with (name of the work, number of parts done, number of parts in all).
     """
     for case, workload in cases_of(experiment, groups):
         if case.name not in done:
@@ -89,7 +90,7 @@ def replay(
 
 
 def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[ReplayCase, Workload]]:
-    """Yield every case but the pins, with what it is executed on."""
+    """Yield every case except the pin cases, with the workload on which it is executed."""
     plan, own = experiment.plans["default"], experiment.workload
     if "session" in groups:
         yield from ((case, own) for case in session_cases(plan))
@@ -103,7 +104,7 @@ def cases_of(experiment: Experiment, groups: Collection[str]) -> Iterator[tuple[
 
 
 def _other(experiment: Experiment, batch: Batch | None = None, *, accumulate: bool = False) -> Workload:
-    """Return the scenario's training on another batch, or with accumulators."""
+    """Return the workload of the scenario's training on another batch, or with accumulators."""
     seq, sequences = (_config(experiment).seq, 1) if batch is None else batch
     options = experiment.options
     setup = lora_setup.set_up(
@@ -147,7 +148,7 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
 def _with_program(workload: Workload, case: ReplayCase) -> Workload:
     """Return the workload with the second program of a case.
 
-    It has the kernels of the first program, in the order of the case.
+    The kernels are those of the first program, in the order in which the second has the ops.
     """
     lowered = workload.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order
@@ -166,9 +167,9 @@ def _with_program(workload: Workload, case: ReplayCase) -> Workload:
 
 
 def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]:
-    """Run cases that share a workload and their host's runs, compared with one reference.
+    """Return the row of D for each case.
 
-    Return what D finds for each.
+    The cases share a workload and the same uploads, so all are compared with one reference run.
     """
     lowered, program, weights = workload.lowered, workload.program, workload.parameters
     reference = Side(name="reference", lowered=lowered, plan=find("reference").plan(program), parameters=weights)
@@ -199,7 +200,10 @@ def executed(cases: Sequence[ReplayCase], workload: Workload) -> list[ReplayRow]
 def _pins(
     experiment: Experiment, limit: int | None, every: int, done: Collection[str], progress: Progress
 ) -> Iterator[ReplayRow]:
-    """Yield the pin cases; those to be executed wait until `AT_ONCE` share the reference."""
+    """Yield the rows of the pin cases.
+
+    Cases to be executed are collected until there are `AT_ONCE`; these share one reference run.
+    """
     workload, program = experiment.workload, experiment.workload.program
     chosen = Chosen(program, every)
     waiting: list[tuple[ReplayCase, Static]] = []

@@ -1,12 +1,12 @@
-"""Run a scenario: train three ways, ask every detector, find the cure, reach the verdict.
+"""Run a scenario: train it in three modes, run every detector, find the cure, reach the verdict.
 
-`run` is the pipeline of `repro.pipeline` from end to end: scenario -> experiment -> three training
-runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`). Kernels of the user's are run
-in a child first (`engine.p_sanitizer.foreign`); where they break what they declare, or their
-process, that is the evidence, and nothing is trained.
+`run` executes the whole pipeline of `repro.pipeline`: scenario -> experiment -> three training
+runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`). Kernels written by the user
+first run in a child process (`engine.p_sanitizer.foreign`). If a kernel breaks its declaration,
+crashes, hangs or raises there, the incidents of that run are the evidence, and nothing is trained.
 
-With `options.online` memory is given out while the steps run (`repro.online_runs`), and there is no
-plan before: the three runs differ in what is given back.
+With `options.online`, an allocator gives out memory while the steps run (`repro.online_runs`), and
+no plan is made before. The three runs then differ in when memory is given back.
 
 What this module does not see: the terminal, files, and figures.
 """
@@ -33,38 +33,39 @@ from repro.workload import Trained, Workload, measured, session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineResult:
-    """Everything a scenario run on the engine produced."""
+    """The evidence, the verdict and the training runs of one scenario on the engine."""
 
     scenario: Scenario
     options: EngineOptions
     evidence: Evidence
     verdict: Verdict
     modes: Mapping[str, TrainingSummary]
-    """None where nothing was trained."""
+    """Mode -> its training run, summed up; empty if nothing was trained."""
     differential: tuple[dict[str, Any], ...] = ()
-    """The further modes asked for, each with its rows (`repro.mode_words.record`)."""
+    """One record for each mode in `options.modes` (`repro.mode_words.record`)."""
     memory: MemoryOfRun | None = None
-    """Of the first step under the default plan, where that was asked for."""
+    """The memory of the first step under the default plan; None unless `options.measure` is set."""
 
     @property
     def title(self) -> str:
-        """The heading of what is printed."""
+        """The first line of the printed result."""
         return f"{self.scenario.name}: {self.scenario.title}"
 
     @property
     def expected(self) -> tuple[tuple[str, str], ...]:
-        """(class, fault) of what the verdict must name."""
+        """The (class, fault) pairs that the verdict must name."""
         return self.scenario.expected
 
     @property
     def matches(self) -> bool:
-        """Whether the verdict names exactly the faults the scenario holds."""
+        """Whether the verdict names exactly the expected causes of the scenario."""
         return agree(self.verdict, self.expected)
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`.
 
-        Of joined scenarios, `expected` is the first one's, `matches` about all.
+        For joined scenarios, the entry's `expected` is the first expected cause; `matches` compares
+        all of them.
         """
         more: dict[str, Any] = {"differential": list(self.differential)} if self.differential else {}
         if self.memory is not None:
@@ -75,7 +76,9 @@ class EngineResult:
 
 
 def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = silent) -> EngineResult:
-    """Run a scenario and return its evidence and verdict; errors as of `repro.pipeline.prepare`."""
+    """Run a scenario and return its evidence and verdict; raises the errors of
+    `repro.pipeline.prepare`, `repro.mode_words.side_of` and `repro.online_runs.train_online`.
+    """
     if options.online is not None:
         evidence, modes = train_online(scenario, options, progress)
         return EngineResult(scenario=scenario, options=options, evidence=evidence, verdict=judge(evidence), modes=modes)
@@ -83,7 +86,7 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
     workload = experiment.workload
     plan = experiment.plans["default"]
     hurt = foreign(workload.lowered, plan, workload.inputs, parameters=workload.parameters)
-    if hurt:  # kernels of the user's: not one more call in this process
+    if hurt:  # a kernel of the user's misbehaved: do not call it in this process
         evidence = Evidence(document=session(workload, plan, 1), sanitizer=hurt)
         return EngineResult(
             scenario=experiment.scenario, options=options, evidence=evidence, verdict=judge(evidence), modes={}
@@ -107,9 +110,9 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
 
 
 def summary(workload: Workload, trained: Trained, *, against: Trained, default: Trained) -> TrainingSummary:
-    """Sum a training run up, with the gradients of three steps against the reference.
+    """Return a training run summed up, with the gradients of three steps against the reference.
 
-    These are the first, the first that differs, and the last.
+    The three steps are the first, the first in which the default run differs, and the last.
     """
     shown = sorted({1, default.first_difference or 1, len(trained.loss)})
     rows = [

@@ -1,6 +1,6 @@
-"""What runs of scenarios leave: training summaries, and entries of `repro run --json`.
+"""The records of finished runs: training summaries, and the entries of `repro run --json`.
 
-What this module does not see: how anything was run.
+What this module does not see: how a scenario was run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,22 +14,23 @@ from allocsim.verdict import Verdict
 from allocsim.verdict.evidence import Evidence
 
 Expected = Sequence[tuple[str, str]]
-"""(class, fault) of every defect that a verdict must name."""
+"""The (class, fault) pairs that a verdict must name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientRatio:
-    """One parameter gradient of one step against the reference."""
+    """One parameter's gradient in one step, compared with the gradient in the reference run."""
 
     step: int
     layer: int | None
     tensor: str
     ratio: float | None
-    """|g| / |g of the reference|; None where the reference is zero or either is not finite."""
+    """|g| / |g of the reference|; None if the latter is zero or if either is not finite."""
     cosine: float | None
+    """The cosine of the angle between the two gradients; None in the same cases."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row of `gradients`."""
+        """Return this record as a row of `gradients` in the JSON output."""
         return asdict(self)
 
 
@@ -38,17 +39,17 @@ class TrainingSummary:
     """One training run, summed up."""
 
     arena_bytes: int
-    """Size of the plan."""
+    """The peak of the plan in bytes."""
     loss: tuple[float, ...]
-    """After each step."""
+    """The loss of each step."""
     gradients: tuple[GradientRatio, ...]
     first_difference: int | None
-    """The first step with a loss or gradient that is not the reference's to the bit, or None."""
+    """The first step whose loss or any gradient differs in a bit from the reference, or None."""
     plan: Plan | None = None
-    """None where a library of ggml planned for itself."""
+    """The plan of the run; None if a library of ggml or an online allocator placed the tensors."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `modes`; a loss that is not finite is null."""
+        """Return this record as an entry of `modes`; a loss that is not finite becomes null."""
         return {
             "loss": [loss if isfinite(loss) else None for loss in self.loss],
             "arena_bytes": self.arena_bytes,
@@ -59,7 +60,9 @@ class TrainingSummary:
 def run_entry(
     name: str, verdict: Verdict, evidence: Evidence, expected: Expected, *, matches: bool, **more: Any
 ) -> dict[str, Any]:
-    """Return what every entry of `runs` has, with `more`; the first expected cause is shown."""
+    """Return an entry of `runs`: the common fields, then `more`. The field `expected` has the first
+    expected cause only.
+    """
     class_, fault = expected[0] if expected else (None, None)
     return {
         "scenario": name,
@@ -80,7 +83,9 @@ def library_entry(
     matches: bool,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the entry of a run on ggml (name, version): its name, then `runtime`, `library`."""
+    """Return an entry of `runs` for a run on ggml, with the fields `runtime` and `library` after
+    the name of the scenario; the argument `library` is (name, version).
+    """
     entry = run_entry(name, verdict, evidence, expected, matches=matches, **more)
     which, version = library
     return {
@@ -92,15 +97,15 @@ def library_entry(
 
 
 def agree(verdict: Verdict, expected: Expected) -> bool:
-    """Return whether the verdict names exactly these causes."""
+    """Return whether the verdict names exactly the causes in `expected`."""
     return verdict.classes == frozenset(expected)
 
 
 def causes_in_words(causes: Expected) -> str:
-    """Return causes as words."""
+    """Return causes as text, such as `C01 plan, C04 kernel`; "nothing" if there are none."""
     return ", ".join(f"{class_} {fault}" for class_, fault in causes) or "nothing"
 
 
 def by_name(modes: Mapping[str, TrainingSummary]) -> dict[str, Any]:
-    """Return the entries of `modes`."""
+    """Return the JSON object `modes`: mode -> the entry of its training run."""
     return {name: mode.as_json() for name, mode in modes.items()}

@@ -1,21 +1,24 @@
-"""What a scenario is: a training run, the defects put into it, and the verdict they must get.
+"""The records of scenarios: a training run, the defects put into it, and the expected verdict.
 
-A scenario is data. It names a training set-up and the *defects*, each in one of the places where
-memory planning fails:
+A scenario is data. It names a training set-up and its *defects*. Each defect is a field, and each
+field makes another party of memory planning do something wrong:
 
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
-* `write_once`: inputs the host writes before the first run only (fault: caller);
-* `reuse_waits`: several streams run what was planned for one (fault: plan);
-* `planned_batch` of a model of one's own: the plan was made for another batch (fault: plan).
+* `write_once`: inputs that the host writes before the first run only (fault: caller);
+* `reuse_waits`: False if ops on several streams do not wait for the ops whose slots they take
+  (fault: plan);
+* `planned_batch` of `OwnTraining`: the default plan is made for another batch (fault: plan).
 
-Its *repaired twin* (`repaired`) has none of them. Two scenarios of one training set-up can be
-joined (`join`); their defects and expected verdicts add up. No detector is ever shown a scenario.
+The *repaired twin* of a scenario (`repaired`) has no defect. Two scenarios with the same training
+set-up can be joined (`join`). The joined scenario has the defects of both, and its verdict must
+name the causes of both. No detector receives a scenario.
 
-There are two more kinds. A `GgmlFault` is a small graph on real ggml, which has the fault by
-itself. A `SmallScenario` is a document in words that is sound, with the defect as a change of it.
+There are two more kinds of scenario. A `GgmlFault` names a small graph on real ggml that has the
+fault already, so no defect is put in. A `SmallScenario` is a sound document in words
+(`repro.small`) and a change of its fields that makes the document faulty.
 
-What this module does not see: how anything is run or judged.
+What this module does not see: how a scenario is run and judged.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,19 +38,20 @@ from repro.small.field_types import check_fields
 from repro.small.small_document import SmallDocument
 
 PLACES: Final = ("belief", "placement", "kernel", "schedule", "caller", "size", "format")
-"""Where the defect of a small scenario stands."""
+"""The parts of a document in which the defect of a small scenario can be."""
 
 PARTIES: Final = ("plan", "kernel", "caller", "schedule", "unknown")
-"""Who a verdict may charge."""
+"""The parties that a verdict can name as being at fault."""
 
 Belief = Callable[[Program, Constraints], Problem]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A transformer with LoRA, its random weights and the rate it is trained at.
+    """A transformer with LoRA, the distribution of its random weights, and its learning rate.
 
-    Weights are normal with mean 0; projections get `gain / sqrt(columns)` as standard deviation.
+    Weights are drawn from normal distributions with mean 0. The standard deviation of a projection
+    is `gain / sqrt(columns)`; a projection without a field for its gain has gain 1.
     """
 
     layers: int = 30
@@ -57,106 +61,111 @@ class Training:
     """Learning rate of SGD."""
     embedding_std: float
     attention_gain: float
-    """Of the q and k projections: how sharply attention looks."""
+    """The gain of the q and k projections; a larger gain makes attention sharper."""
     output_gain: float
-    """Of projections that write into the residual stream, and of all not named here."""
+    """The gain of the attention's output projection."""
     down_gain: float
-    """Of the feed-forward projection back into the residual stream."""
+    """The gain of the feed-forward projection back into the residual stream (`ffn_down`)."""
     lora_a_std: float
     lora_b_std: float
     lora_alpha: float
-    """LoRA's contribution is scaled by alpha / rank."""
+    """The alpha of LoRA: the product of the two factors is scaled by alpha / rank."""
     seed_before_labels: bool = False
-    """Whether the caller declares the loss gradient's seed before the labels; it then lies in front
-    of them, where space that the labels leave is taken first."""
+    """Whether the caller declares the seed of the loss gradient before the labels. The seed then
+    has a lower offset than the labels. When the labels are freed, later tensors reuse the low end
+    of their space first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnTraining:
-    """A model of one's own, and the one batch it is trained on."""
+    """A user's own model, and the one batch on which it is trained in every step."""
 
     model: Model
     batch: Mapping[str, NDArray[Any]]
-    """Column -> rows."""
+    """The name of a column -> the rows of that column."""
     loss: str = "cross_entropy"
-    """A name of `engine.training.losses.LOSSES`."""
+    """The name of a loss in `engine.training.losses.LOSSES`."""
     optimizer: str = "sgd"
-    """A name of `engine.training.optimizers.OPTIMIZERS`; its values stay as at the first step."""
+    """The name of an optimizer in `engine.training.optimizers.OPTIMIZERS`. Values that it would
+    change from step to step keep their values of the first step."""
     hyper: Mapping[str, float] = field(default_factory=dict)
     rules: StepRules = field(default_factory=StepRules)
     steps: int = 20
     planned_batch: Mapping[str, NDArray[Any]] | None = None
-    """The batch whose program the default plan is made for, if another one (fault: plan)."""
+    """A batch for whose program the default plan is made, instead of for `batch` (fault: plan)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGgml:
-    """What the scenario must show on real ggml, by version of the library (`repro.on_ggml`)."""
+    """The versions of ggml from which on a scenario shows no fault (`repro.on_ggml`)."""
 
     fixed: str
     """The first version whose kernels are right under the default plan."""
     partial_pins_fixed: str
-    """The first version whose kernels are right where only the backward nodes are pinned."""
+    """The first version whose kernels are right if only the backward nodes are pinned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgmlFault:
-    """A fault that real ggml has, run on the library itself (`repro.on_ggml`)."""
+    """A fault that real ggml has, run on the library itself (`repro.ggml_faults`)."""
 
     name: str
     title: str
     source: str
     story: str
     fault: str
-    """A row of `allocsim.systems.ggml.faults.FAULTS`."""
+    """The name of a row of `allocsim.systems.ggml.faults.FAULTS`."""
     expected: tuple[tuple[str, str], ...]
-    """(class, fault)."""
+    """The (class, fault) pairs that the verdict must name."""
     reports: str
-    """Detectors that must report it; all others look and report nothing."""
+    """The letters of the detectors that must report the fault. A detector in neither `reports` nor
+    `not_run` must run and report nothing."""
     not_run: str
-    """Detectors that have nothing to look at on a library of ggml."""
+    """The letters of the detectors that cannot run this fault on a library of ggml."""
     caught: str
-    """What would have caught it in ggml."""
+    """The check or test that would have found the fault in ggml."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """As of a small scenario."""
+    """The reasons for differences from the catalogue of bugs, as in `SmallScenario.reasons`."""
     runtime: str = "ggml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallScenario:
-    """A bug as a small document: sound, and with the defect switched on.
+    """A bug as a small document, once without its defect (`sound`) and once with it (`faulty`).
 
     Raises ModelError for a place, a detector, a kind, a class, a party or a field of the document
-    that does not exist, and for a field that is not of its type.
+    that does not exist, and for a field whose value is not of the declared type.
     """
 
     name: str
     title: str
-    """What goes wrong, in half a sentence."""
+    """One clause that says what goes wrong."""
     source: str
-    """Where the bug was reported."""
+    """The URL of the report of the bug."""
     story: str
     sound: SmallDocument
-    """The repaired twin."""
+    """The repaired twin: the document without the defect."""
     place: str
-    """Where the defect stands, of `PLACES`."""
+    """The part of the document that has the defect, one of `PLACES`."""
     change: Mapping[str, Any]
-    """The defect: fields of the sound document, each with what it is in the faulty one."""
+    """The defect: the name of a field of the document -> the value of that field in the faulty
+    document."""
     expected: tuple[tuple[str, str], ...]
-    """(class, fault) of what the verdict must name, in the order in which it strikes."""
+    """The (class, fault) pairs that the verdict must name, in the order of `Verdict.joint`."""
     reports: Mapping[str, str]
-    """Detector -> all kinds it must report; one that is left out runs and reports nothing."""
+    """Detector -> all kinds that it must report. A detector in neither `reports` nor `not_run` must
+    run and report nothing."""
     not_run: str
-    """Detectors that have nothing to look at: H on one stream, R in one run, L without a belief, P,
-    D and K where the engine cannot bind the document. All others must look at the twin too."""
+    """Detectors that cannot run: H on one stream, R in a single run, L without a belief, and P, D
+    and K on a document that the engine cannot bind. All others must run on the twin too."""
     caught: str
-    """What would have caught it in the project it happened to."""
+    """The check or test that would have found the bug in the project that had it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Where the catalogue of bugs expected otherwise: a detector, or `class` -> why it is so."""
+    """A detector, or `class` -> the reason why its answer differs from the catalogue of bugs."""
     runtime: str = "small"
 
     def __post_init__(self) -> None:
-        """Refuse what could never be met."""
+        """Raise ModelError for a value that no run of the scenario could meet."""
         check_fields(self)
         known = {row.name for row in fields(SmallDocument)}
         for place, given, allowed in (
@@ -177,18 +186,18 @@ class SmallScenario:
                     raise ModelError(f"{self.name}: {place}", f"{word!r} is none of {', '.join(sorted(allowed))}")
         for word in self.not_run.split():
             if word in self.reports:
-                raise ModelError(f"{self.name}: not_run", f"{word} cannot report what it does not look at")
+                raise ModelError(f"{self.name}: not_run", f"{word} is in `reports` too; a detector is in one of them")
         if not self.expected or not self.reports:
-            raise ModelError(self.name, "nothing is expected to be found; a scenario that cannot fail is none")
+            raise ModelError(self.name, "`expected` or `reports` is empty; a scenario needs a cause and a report")
 
     @property
     def faulty(self) -> SmallDocument:
-        """The document with the defect."""
+        """The document with the defect: `sound` with the values of `change`."""
         return replace(self.sound, **self.change)
 
     @property
     def answers(self) -> Mapping[str, frozenset[str] | None]:
-        """What each detector must say of the faulty document: kinds, or None if it cannot run."""
+        """Detector -> the kinds that it must report about `faulty`; None if it cannot run."""
         idle = self.not_run.split()
         return {
             detector: None if detector in idle else frozenset(self.reports.get(detector, "").split())
@@ -198,56 +207,59 @@ class SmallScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One bug with the verdict it must get."""
+    """One bug in a training run on the engine, with the verdict that it must get."""
 
     name: str
     title: str
     source: str
-    """Where the bug was reported."""
+    """The URL of the report of the bug."""
     story: str
-    """What goes wrong, in a few sentences for a reader of `repro show`."""
+    """A few sentences that say what goes wrong, printed by `allocsim repro show`."""
     training: Training | OwnTraining
     expected: tuple[tuple[str, str], ...]
-    """(class, fault) of every defect; empty for a repaired twin."""
+    """The (class, fault) pairs of all defects; empty for a repaired twin."""
     kernels: Mapping[str, str] = field(default_factory=dict)
-    """Op kind -> kernel variant, where it is not the default."""
+    """Op kind -> the name of its kernel variant; other kinds use their default variant."""
     belief: Callable[[Belief], Belief] | None = None
     write_once: tuple[str, ...] = ()
     streams: int = 1
-    """Streams of the program's branches; each op waits for what it reads and writes over."""
+    """The number of streams on which the branches of the program run. An op always waits for the
+    earlier ops that access the same values."""
     reuse_waits: bool = True
-    """Whether ops wait for those whose slots they take; False: planned as for one stream."""
+    """Whether an op also waits for the ops whose slots it takes. If False, the streams run a plan
+    that is right on one stream only."""
     least_steps: int = 1
-    """Training steps it takes for the fault to show."""
+    """The number of training steps after which the fault shows."""
     reports: str = ""
-    """Detectors that must report it at any size, no other does; empty where unknown."""
+    """The letters of the detectors that must report the fault at any size; no other detector may
+    report. Empty if this is unknown."""
     caught: str = ""
-    """What would have caught it in the project it happened to."""
+    """The check or test that would have found the bug in the project that had it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """As of a small scenario."""
+    """The reasons for differences from the catalogue of bugs, as in `SmallScenario.reasons`."""
     on_ggml: OnGgml | None = None
-    """Where it can be run on real ggml too: what it must show there."""
+    """The versions of ggml from which on the fault is gone; None if real ggml cannot show it."""
     runtime: str = "engine"
 
     @property
     def not_run(self) -> str:
-        """Detectors that have nothing to look at: H on one stream."""
+        """The letters of the detectors that cannot run: H if there is only one stream."""
         return "" if self.streams > 1 else "H"
 
 
 def llama_of(scenario: Scenario) -> Training:
     """Return the training set-up of a scenario that trains the llama.
 
-    Raises ModelError for a model of one's own, of which no other batch and no graph on ggml is
-    known.
+    Raises ModelError for a user's own model: only for the llama can another batch be drawn and a
+    ggml graph be built.
     """
     if isinstance(scenario.training, OwnTraining):
-        raise ModelError("", f"{scenario.name} is a model of one's own; this takes a scenario of the table")
+        raise ModelError("", f"{scenario.name} is a user's own model; only a scenario of the table can be used here")
     return scenario.training
 
 
 def repaired(scenario: Scenario) -> Scenario:
-    """Return the twin without any defect; its verdict must be sound."""
+    """Return the twin of a scenario, which has no defect; its verdict must be sound."""
     training = scenario.training
     return replace(
         scenario,
@@ -266,7 +278,11 @@ def repaired(scenario: Scenario) -> Scenario:
 
 
 def join(first: Scenario, second: Scenario) -> Scenario:
-    """Return both scenarios' defects in one run, of one training set-up and apart in place."""
+    """Return the scenario that has the defects of both.
+
+    Raises ModelError if the training set-ups differ, if both are the same scenario, or if both
+    change the same kernel or both change the belief.
+    """
     if first.training != second.training:
         raise ModelError("", f"{first.name} and {second.name} train differently and cannot be joined")
     if first.name == second.name:

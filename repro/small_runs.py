@@ -1,8 +1,8 @@
-"""Run a small scenario: both documents, faulty and sound, shown to every detector and judged.
+"""Run a small scenario: every detector runs on the faulty document and on its sound twin.
 
-`run(scenario)` gives a cell of the matrix for each detector: what it said of the document with the
-defect and of the twin without, and whether that is what the scenario expects. Where a wanted answer
-and the one found differ in anything, the scenario is not as expected.
+`run(scenario)` returns the answer of every detector about both documents, and both verdicts. If any
+answer differs from the expected answer, the result says so (`SmallResult.differs`), and the
+scenario does not match.
 
 What this module does not see: the terminal and files.
 """
@@ -23,7 +23,7 @@ from repro.small.on_engine import evidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One document of a scenario, with what everybody said of it."""
+    """One document of a scenario: its evidence, its verdict, and the answer of each detector."""
 
     evidence: Evidence
     verdict: Verdict
@@ -32,15 +32,15 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallResult:
-    """What a small scenario and its twin looked like."""
+    """The results for the faulty document of a small scenario and for its twin."""
 
     scenario: SmallScenario
     faulty: Judged
     twin: Judged
     fixed: bool = False
-    """Whether the twin is what is shown."""
+    """Whether the printed verdict is that of the twin."""
     modes: Mapping[str, Any] = field(default_factory=dict)
-    """None: nothing is trained."""
+    """Always empty, because nothing is trained."""
 
     @property
     def shown(self) -> Judged:
@@ -49,27 +49,27 @@ class SmallResult:
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence of the document shown."""
+        """The evidence of the document whose verdict is printed."""
         return self.shown.evidence
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the document shown."""
+        """The verdict that is printed."""
         return self.shown.verdict
 
     @property
     def title(self) -> str:
-        """The heading of what is printed."""
+        """The first line of the printed result."""
         return f"{self.scenario.name}{' (fixed)' if self.fixed else ''}: {self.scenario.title}"
 
     @property
     def expected(self) -> tuple[tuple[str, str], ...]:
-        """(class, fault) of what the verdict shown must name."""
+        """The (class, fault) pairs that the printed verdict must name; empty for the twin."""
         return () if self.fixed else self.scenario.expected
 
     @property
     def differs(self) -> tuple[str, ...]:
-        """Say each answer that is not the one expected, of either document."""
+        """One line for each answer or verdict, of either document, that is not the expected one."""
         scenario = self.scenario
         rows = [
             f"faulty: {letter} says {in_words(self.faulty.said[letter])}, expected {in_words(wanted)}"
@@ -87,7 +87,7 @@ class SmallResult:
                 f"faulty: the verdict names {causes_in_words(names)}, expected {causes_in_words(scenario.expected)}"
             )
         if not agree(self.twin.verdict, ()) or not self.twin.verdict.sound:
-            rows.append(f"twin: the verdict is not that nothing is wrong: {self.twin.verdict.text}")
+            rows.append(f"twin: the verdict must be sound; it says: {self.twin.verdict.text}")
         return tuple(rows)
 
     @property
@@ -96,7 +96,7 @@ class SmallResult:
         return not self.differs
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry of `runs` in `repro run --json`; `expected` is the first cause."""
+        """Return the entry of `runs` in `repro run --json`; its `expected` is the first cause."""
         class_, fault = self.expected[0] if self.expected else (None, None)
         return {
             "scenario": f"{self.scenario.name} (fixed)" if self.fixed else self.scenario.name,
@@ -118,9 +118,10 @@ class SmallResult:
 
 
 def run(scenario: SmallScenario, *, fixed: bool = False) -> SmallResult:
-    """Show both documents of a scenario to every detector.
+    """Run every detector on both documents of a scenario.
 
-    Raises ModelError where one cannot be built, and says which; the twin comes first.
+    Raises ModelError if a document cannot be built. The message says which of the two; the twin is
+    built first.
     """
     return SmallResult(
         scenario=scenario, twin=_judged(scenario, fixed=True), faulty=_judged(scenario, fixed=False), fixed=fixed
@@ -137,7 +138,7 @@ def _judged(scenario: SmallScenario, *, fixed: bool) -> Judged:
 
 
 def in_words(kinds: frozenset[str] | None) -> str:
-    """Say what a detector said."""
+    """Return an answer as text: the kinds, `nothing` for an empty set, `not run` for None."""
     return "not run" if kinds is None else " ".join(sorted(kinds)) or "nothing"
 
 

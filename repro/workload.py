@@ -1,15 +1,15 @@
-"""A workload: a lowered program with its data, and the functions that run it by a plan.
+"""A workload: a lowered program with its data, and the functions that run it under a plan.
 
     workload = Workload(lowered=lowered, loss="loss", gradients=gradients, parameters=weights, inputs=batch)
     reference = train(workload, reference_plan, steps=20)
     default = train(workload, default_plan, steps=20, against=reference)
 
-A workload is a record and the functions here take it with a plan, so another program, order or plan
-is another value and never a change to one that is in use. Nothing in it is particular to a
-scenario: a model of one's own makes one as well.
+A workload is an immutable record. The functions here take a workload and a plan, so a caller who
+wants another program, order or plan passes another record. A workload can also be made without a
+scenario, from a user's own model.
 
-Steps of training count from 1, runs of a session from 0. Results are deterministic for a given seed
-and number of threads.
+Training steps count from 1, and runs of a session count from 0. Results are deterministic for a
+given seed and number of threads.
 
 What this module does not see: scenarios, planners, detectors and verdicts.
 """
@@ -32,23 +32,23 @@ from engine.training.measured_memory import MemoryOfRun, MemoryProbe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A lowered program and all that its runs take but a plan."""
+    """A lowered program and everything that its runs need, except for a plan."""
 
     lowered: Lowered
     loss: str
-    """Name of the output that training lowers."""
+    """The name of the output that training minimises."""
     gradients: Mapping[Tensor, Tensor]
-    """Parameter -> its gradient, before the optimiser takes it."""
+    """Parameter -> its gradient, before the optimiser uses the gradient."""
     parameters: Mapping[str, Array]
     inputs: Mapping[str, Array]
-    """What the host offers in each step."""
+    """Input -> the array that the host uploads in each step."""
     write_once: tuple[str, ...] = ()
-    """Inputs that the host writes before the first step only."""
+    """The inputs that the host uploads before the first step only."""
     order: tuple[int, ...] | None = None
-    """The order in which the steps of the program run; None is that of its list."""
+    """The order in which the ops of the program run; None for the order of its list of ops."""
     threads: int = 1
     planned_as: Plan | None = None
-    """The plan of another program whose slots the default plan takes, if it does."""
+    """A plan made for another program, whose slots the default plan uses; None if there is none."""
 
     @property
     def program(self) -> Program:
@@ -57,7 +57,7 @@ class Workload:
 
     @property
     def gradient_values(self) -> dict[int, tuple[Tensor, Tensor]]:
-        """Value of a gradient -> (parameter, gradient)."""
+        """The value index of a gradient -> the pair (parameter, gradient)."""
         return {
             self.lowered.value_of[gradient]: (parameter, gradient) for parameter, gradient in self.gradients.items()
         }
@@ -65,31 +65,32 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A training run before it is summed up: losses and, step by step, every parameter gradient."""
+    """A finished training run: the loss and all parameter gradients of each step."""
 
     plan: Plan
     loss: tuple[float, ...]
     gradients: tuple[Mapping[int, Array], ...]
     first_difference: int | None
-    """The first step whose loss or any gradient is not to the bit that of the run it was compared
-    with; None: there is none."""
+    """The first step whose loss or any gradient differs in a bit from the run it was compared with;
+    None if no step differs."""
 
 
 def host_runs(workload: Workload, steps: int) -> list[HostRun]:
-    """Return what the host does in each of the first `steps` steps."""
+    """Return the host's uploads in each of the first `steps` steps."""
     return [HostRun(inputs=workload.inputs, skip=workload.write_once if number else ()) for number in range(steps)]
 
 
 def bind(workload: Workload, plan: Plan) -> Runtime:
-    """Take memory for the program by a plan, sound or not, in its order; errors as of `Runtime`."""
+    """Return a runtime with memory placed by `plan`, sound or not; raises what `Runtime` raises."""
     of = workload
     return Runtime(of.lowered, plan, parameters=of.parameters, threads=of.threads, suspect=True, order=of.order)
 
 
 def session(workload: Workload, plan: Plan, steps: int) -> Document:
-    """Return the runs of a training by `plan`, as a document.
+    """Return the session of a training under `plan`: a document with one run for each step.
 
-    Where its slots are those of a plan of another program, it is that plan that runs.
+    If `workload.planned_as` is set, the document has that plan instead of `plan`, so that the judge
+    sees a plan that was made for another program.
     """
     made = plan if workload.planned_as is None else workload.planned_as
     return Document.of(
@@ -109,7 +110,7 @@ def train(
     against: Trained | None = None,
     progress: Progress = silent,
 ) -> Trained:
-    """Train by any plan; find the first step that differs from `against`. Progress by `name`."""
+    """Train under any plan and compare each step with `against`; report progress under `name`."""
     losses: list[float] = []
     gradients: list[Mapping[int, Array]] = []
     differs: int | None = None
@@ -126,7 +127,9 @@ def train(
 
 
 def measured(workload: Workload, plan: Plan) -> MemoryOfRun:
-    """Return what the first step by a plan, sound or not, holds by category, and the prediction."""
+    """Return the memory of the first step under a plan, sound or not: by category, as measured and
+    as predicted.
+    """
     with bind(workload, plan) as runtime:
         probe = MemoryProbe(runtime)
         runtime.run(workload.inputs, observer=probe)

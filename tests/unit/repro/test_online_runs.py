@@ -219,7 +219,7 @@ def test_the_command_says_losses_verdict_and_refuses_what_makes_no_sense(capsys,
     for more, said in (
         (["--online", "nobody"], "online allocator"),
         (["--online", "tlsf", "--allocator", "ggml"], "answers while it runs"),
-        (["--online", "tlsf", "--modes", "deny"], "have no meaning"),
+        (["--online", "tlsf", "--modes", "deny"], "pins need a plan"),
         (["--online", "online_allocators:Pages"], "gives out pages"),
     ):
         assert main(["diagnose", f"{__name__}:NET", *more, "-q"]) == 2

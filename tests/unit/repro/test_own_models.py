@@ -111,7 +111,7 @@ def test_one_command_takes_a_module_and_no_file_can_name_one(tmp_path, capsys, m
     monkeypatch.chdir(tmp_path)
     assert main(["repro", "run", "stranger_model:case", "--steps", "2", "--out", "found"]) == 0
     said = capsys.readouterr().out
-    assert "line: a model of one's own" in said
+    assert "line: a user's own model" in said
     assert "nothing wrong was found" in said
     assert (tmp_path / "found" / "report.md").exists()
 
@@ -124,7 +124,7 @@ def test_one_command_takes_a_module_and_no_file_can_name_one(tmp_path, capsys, m
         assert main(["repro", "run", name]) == 2
         assert message in capsys.readouterr().err
     assert main(["repro", "run", "stranger_model:case", "--layers", "2"]) == 2
-    assert "a model of one's own has its sizes" in capsys.readouterr().err
+    assert "a user's own model sets its sizes" in capsys.readouterr().err
     monkeypatch.delitem(sys.modules, "stranger_model")
 
 
@@ -201,9 +201,9 @@ def test_diagnose_convicts_an_unsound_planner_and_a_planted_scenario_and_leaves_
     ("words", "message"),
     [
         (("strange_net:bare",), "strange_net:bare has no example batch"),
-        (("strange_net:late", "--loss", "sum"), "is a scenario and states its loss itself"),
+        (("strange_net:late", "--loss", "sum"), "is a scenario and sets its loss itself"),
         (("strange_net:weights",), "is a dict; a scenario or a model is needed"),
-        (("strange_net:net", "--data", "strange_net:net"), "is a Model; a batch is columns by name"),
+        (("strange_net:net", "--data", "strange_net:net"), "is a Model; a batch is a mapping of columns"),
         (("strange_net:net", "--explain", "3"), "is a model; of files alone: --explain"),
         (("strange_net.py", "--steps", "3"), "is no model; of models alone: --steps"),
         (("strange_net:net", "--loss", "least"), "loss 'least' does not exist"),
@@ -319,7 +319,7 @@ def test_a_defect_is_repaired_in_the_twin_and_a_model_is_needed():
     assert repro.repaired(broken).training.planned_batch is None
     with pytest.raises(EngineError, match="function given where a model is needed"):
         repro.trial(lambda p: p, {})
-    with pytest.raises(ModelError, match="a model of one's own; this takes a scenario of the table"):
+    with pytest.raises(ModelError, match="a user's own model; only a scenario of the table"):
         repro.scenario.llama_of(broken)
 
 
@@ -342,7 +342,7 @@ words = {**EXAMPLE, "labels": ["a"] * 4}
     [
         ("fails", "batch 'own_batches:fails' failed: ValueError: no such file"),
         ("ragged", "column 'data' of the batch is no array"),
-        ("words", "column 'labels' of the batch is of <U1; numbers are needed"),
+        ("words", "column 'labels' of the batch has dtype <U1; a numeric dtype is needed"),
     ],
 )
 def test_a_batch_that_is_none_is_one_line(data, said, tmp_path, monkeypatch, capsys):
