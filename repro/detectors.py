@@ -103,10 +103,10 @@ def _cure(
 ) -> tuple[CureRecord | None, Plan | None]:
     """Return the record of a cure of all curable causes, and the cured plan.
 
-    The cure is searched by `allocsim.cure`, where the judge confirms it. Here the workload is also
-    trained with the cure; if the numbers differ from the reference, both results are None. For at
-    most `LEFT_OUT` causes, the cure without each one is run too, to find whether the cure is
-    minimal. The plan is None if the cure changes waits or uploads.
+    `allocsim.cure` searches the cure, and the judge confirms it there. Here the workload is trained
+    with the cure; if its numbers differ from the reference, both results are None. If there are at
+    most `LEFT_OUT` causes, it is also tried whether a cure that leaves one out suffices. The plan
+    is None if the cure changes waits or uploads.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)

@@ -1,13 +1,9 @@
-"""The command of the scenarios, and their services for commands of the core.
+"""The command `allocsim repro`, and services of the scenarios for commands of the core package.
 
-The table imports nothing before a command is called.
-
-`COMMANDS` is what the entry point `repro` of the group `allocsim.commands` names
-(`allocsim.plugins`); services are entry points of their own.
+The entry point `repro` of the group `allocsim.commands` names `COMMANDS` (`allocsim.plugins`). Its
+modules are imported only when a command is called. Each service has an entry point of its own.
 """
 
 from typing import Final
 
-COMMANDS: Final = {
-    "repro": ("repro.commands.repro:app", "run a real bug and find its culprit: default, pinned and reference")
-}
+COMMANDS: Final = {"repro": ("repro.commands.repro:app", "run a real bug in three modes and name the party at fault")}

@@ -1,6 +1,6 @@
-"""`allocsim bisect NAME`: run a scenario, find its cure, reduce it.
+"""`allocsim bisect NAME`: run a scenario, find its cure, and reduce the program.
 
-The output is that of files (`allocsim.cli.bisect`).
+The output has the same form as that for a file (`allocsim.cli.bisect`).
 
 What this module does not see: how scenarios are bisected (`repro.bisection`).
 """
@@ -15,7 +15,7 @@ from repro.options import EngineOptions
 
 
 def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> Bisected:
-    """Run a scenario at some sizes, cure it and reduce it.
+    """Run a scenario with the options `sizes`, find its cure, and reduce it within `seconds`.
 
     Raises UnknownNameError for a name that is neither a file nor a scenario.
     """
@@ -40,7 +40,7 @@ def bisect_scenario(name: str, sizes: dict[str, Any], seconds: float | None) -> 
             "why_no_seconds": None,
         }
     reduced = done.reduced
-    title = f"The smallest program found with the fault of {name}."
+    title = f"The smallest program found that has the fault of {name}."
     record = {
         "target": name,
         "found": cure is not None and reduced is not None,

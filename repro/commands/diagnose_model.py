@@ -1,9 +1,8 @@
-"""Services: a model of one's own, judged by three runs and every detector.
+"""Services that train a user's own model in three modes and run every detector on it.
 
-`diagnose_model` is behind `engine.diagnose`, `diagnose_named` behind `allocsim diagnose NAME` for a
-name `package.module:attribute` (a model with an example batch, or a scenario) and for a training
-file. Nothing is expected of the verdict: the exit status is 0 where nothing wrong was found, and 1
-otherwise.
+`engine.diagnose` calls `diagnose_model`. `allocsim diagnose NAME` calls `diagnose_named` for a
+training file, and for a name `package.module:attribute` of a model or a scenario. No verdict is
+expected: the exit status is 0 if nothing wrong was found, and 1 otherwise.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
@@ -28,16 +27,16 @@ from repro.run import EngineResult, run
 from repro.scenario import Scenario
 
 STEPS: Final = 5
-"""Trained where nobody says how many, and no scenario does."""
+"""The number of training steps, unless the caller or a scenario gives another number."""
 
 
 def diagnose_model(
     model: Model, data: Any, *, steps: int = STEPS, out: str | Path | None = None, **asked: Any
 ) -> EngineResult:
-    """Return three runs, the evidence of every detector and the verdict; with `out` a report folder
-    too.
+    """Return the three runs, the evidence and the verdict; with `out`, also write a report folder.
 
-    `asked` are arguments of `repro.trial` and fields of `EngineOptions`; errors as there.
+    `asked` has arguments of `repro.trial` and fields of `EngineOptions`. Raises the errors of
+    `repro.trial` and `repro.run_scenario`.
     """
     how = {key: value for key, value in asked.items() if key not in EngineOptions.__dataclass_fields__}
     options = {key: value for key, value in asked.items() if key not in how}
@@ -50,11 +49,11 @@ def diagnose_model(
 
 
 def diagnose_named(name: str, asked: Mapping[str, Any], out: Path | None, *, as_json: bool) -> int:
-    """Run what a person named, print it, write the report if there is a folder; 0 where nothing
-    wrong was found, else 1.
+    """Run the model, scenario or training file called `name`, print the result, and write a report.
 
-    `asked` holds what was given on the command line of `data`, `loss`, `optimizer`, and of the
-    fields of `EngineOptions`.
+    Return 0 if nothing wrong was found, else 1. `asked` has the options that were given on the
+    command line: `data`, `loss`, `optimizer`, and fields of `EngineOptions`. Without `out`, no
+    report is written.
     """
     how = {key: value for key, value in asked.items() if key in HOW}
     scenario = _scenario(name, how)
@@ -74,7 +73,7 @@ def diagnose_named(name: str, asked: Mapping[str, Any], out: Path | None, *, as_
 
 @contextmanager
 def _kept(out: Path | None) -> Iterator[None]:
-    """Check the folder of a report and keep it to this command, where one is asked for."""
+    """Check the folder of a report and lock it for this command; do nothing if `out` is None."""
     if out is None:
         yield
         return
@@ -90,13 +89,13 @@ def _scenario(name: str, how: Mapping[str, Any]) -> Scenario:
 
 
 def memory_table(memory: MemoryOfRun | None) -> list[Section]:
-    """Return memory by category at the fullest step as predicted and as measured, as a table; none
-    where it was not measured.
+    """Return a table of the predicted and measured memory at the fullest step, by category; no
+    table if `memory` is None.
     """
     if memory is None:
         return []
     predicted, measured = memory.predicted.at_fullest, memory.measured.at_fullest
     rows = [(name, in_bytes(predicted[name]), in_bytes(measured[name])) for name in CATEGORIES]
     rows.append(("together", in_bytes(sum(predicted.values())), in_bytes(sum(measured.values()))))
-    title = f"memory at the fullest step, by category; the default run took {in_bytes(memory.nbytes)} with gaps"
+    title = f"memory at the fullest step, by category; with gaps, the default run took {in_bytes(memory.nbytes)}"
     return [(title, ("", "predicted", "measured"), rows)]

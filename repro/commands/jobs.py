@@ -1,9 +1,9 @@
-"""Runs of scenarios, one after another: each is printed and its report written when it is done.
+"""Run scenarios one after another; print the result of each run and write its report at its end.
 
-Report folders are checked and claimed before the work begins; an interrupted series keeps the
-reports it has made.
+Report folders are checked and locked before the first run. If the series is interrupted, the
+reports that were written remain.
 
-What this module does not see: which runs were asked for, and how a scenario is run.
+What this module does not see: which runs the user requested, and how a scenario is run.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,19 +22,21 @@ from reports.folder import check_folder, write_report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run: of a scenario, on the engine or on one library."""
+    """One run of a scenario, on the engine or on one library of ggml."""
 
     name: str
     folder: tuple[str, ...]
-    """Where its report lies below the folder asked for, if there are several."""
+    """The path of the report below the folder of `--out`, before `shortened`."""
     go: Callable[[Progress], Any]
-    """Runs it and returns a result of `repro`."""
+    """A function that runs the scenario and returns a result of `repro`."""
     more: Callable[[Any], list[Section]] = lambda _result: []
-    """What is printed of this kind of result in addition to what all have."""
+    """A function that returns the further tables to print for this kind of result."""
 
 
 def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *, as_json: bool) -> int:
-    """Run the jobs, print each, the skipped last, write reports; 1 if one is not as expected."""
+    """Run the jobs, write their reports, and print each result and then the skipped runs; return 1
+    if any result is not the expected one, else 0.
+    """
     places = shortened([job.folder for job in jobs])
     folders = [None if out is None else out.joinpath(*place) for place in places]
     entries: list[dict[str, Any]] = []
@@ -62,7 +64,7 @@ def run_all(jobs: list[Job], skipped: list[dict[str, Any]], out: Path | None, *,
 
 
 def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Leave out what all folders have in common: one run lies in the folder asked for itself."""
+    """Return the paths without the levels at which all are equal; a single path becomes empty."""
     levels = [
         level
         for level in range(max(map(len, folders), default=0))
@@ -72,12 +74,12 @@ def shortened(folders: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def write(result: Any, folder: Path) -> None:
-    """Write the report of a result and its evidence into a folder."""
+    """Write the report of a result, and its evidence, into a folder."""
     write_report(result.as_json(), result.evidence.document, folder, files_of(result.evidence))
 
 
 def print_result(result: Any, more: list[Section]) -> None:
-    """Print losses, gradients and arenas, what each detector says, and the verdict."""
+    """Print losses, gradients and arenas, the answer of each detector, and the verdict."""
     print_line(result.title)
     if result.modes:
         _print_training(result.modes)
@@ -96,7 +98,7 @@ def print_result(result: Any, more: list[Section]) -> None:
 
 
 def print_folder(folder: Path | None) -> None:
-    """Print where the report lies, if there is one."""
+    """Print the path of the report; print nothing if `folder` is None."""
     if folder is not None:
         print_line(f"report: {folder / 'report.md'}")
 

@@ -1,13 +1,14 @@
-"""`allocsim repro run --all`: what every detector says of every scenario, against what it must say.
+"""`allocsim repro run --all`: compare the answers of the detectors with the expected ones.
 
-A row is a scenario, a column a detector. A cell differs where a detector reports and must not, is
-silent and must not be, or runs and cannot; of small scenarios the kinds it reports count as well,
-and the twin. A row without such expectations (real training on ggml) is held to its verdict alone.
+The matrix has one row for each scenario and one column for each detector. A cell differs if
+reporting, silence or inability to run is not what the scenario expects. For a small scenario, the
+reported kinds and the answers about the twin are compared too. For a row without expected answers
+(training on real ggml), only the verdict is compared.
 
-With several workers the rows are made in processes of their own, one task at a time each; the
-matrix and its order are the same.
+With several workers, each worker process makes one row at a time; the matrix and the order of its
+rows do not change.
 
-What this module does not see: which scenarios were asked for.
+What this module does not see: which scenarios the user requested.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +30,12 @@ from repro.small.answers import DETECTORS
 from repro.small_runs import SmallResult
 
 MARKS: Final = {True: "●", False: "·", None: "-"}
-"""Reports, ran and found nothing, could not run."""
+"""Whether a detector reports, or None if it could not run -> the sign of its cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What makes one row; `go` is called in another process, so it is made of names and data."""
+    """The work for one row; `go` can be pickled, because another process may call it."""
 
     name: str
     folder: tuple[str, ...]
@@ -43,14 +44,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRow:
-    """What the detectors said of one scenario."""
+    """The answers of the detectors about one scenario."""
 
     name: str
     runtime: str
     causes: tuple[tuple[str, str], ...]
-    """(class, fault) that the verdict names."""
+    """The (class, fault) pairs that the verdict names."""
     cells: dict[str, bool | None]
-    """Detector -> whether it reports; None: it could not run."""
+    """Detector -> whether it reports; None if it could not run."""
     differs: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -74,9 +75,9 @@ def run_matrix(
     as_json: bool,
     plot: str | None = None,
 ) -> int:
-    """Run the tasks, print the matrix and draw it; 1 if a cell differs.
+    """Run the tasks, print the matrix, and draw it for `plot`; return 1 if any row differs, else 0.
 
-    Raises OutputError for a picture of no format known, before anything is run.
+    Raises OutputError before the first run if the suffix of `plot` names no picture format.
     """
     if plot is not None:
         check_suffix(plot)
@@ -114,7 +115,7 @@ def _done(task: Task, folder: Path | None) -> tuple[dict[str, Any], MatrixRow]:
 
 
 def row_of(result: Any, name: str) -> MatrixRow:
-    """Return the row of a result of any kind of scenario."""
+    """Return the row for the result of any kind of scenario."""
     status = {letter: result.verdict.detectors[letter]["status"] for letter in DETECTORS}
     row = partial(MatrixRow, name=name, causes=tuple((cause.class_, cause.party) for cause in result.verdict.joint))
     if isinstance(result, SmallResult):
@@ -127,11 +128,11 @@ def row_of(result: Any, name: str) -> MatrixRow:
 
 
 def _differing(result: Any, cells: dict[str, bool | None]) -> Iterator[str]:
-    """Say each cell of a larger scenario that is not the one expected, and the verdict."""
+    """Yield a line for each unexpected cell, and for an unexpected verdict."""
     scenario, expected = result.scenario, result.expected
     reports = scenario.reports.split() if expected else []
     known = bool(reports) or not expected
-    words = {True: "reports", False: "says nothing", None: "is not run"}
+    words = {True: "reports", False: "reports nothing", None: "is not run"}
     for letter in DETECTORS if known else ():
         wanted = None if letter in scenario.not_run.split() else letter in reports
         if cells[letter] is not wanted:

@@ -1,7 +1,7 @@
-"""The tables that show a comparison of modes.
+"""The three tables that show a comparison of modes.
 
-They have one line for each mode, the error of each layer at the most telling step, and the worst
-error of each step.
+The first has one line for each mode. The second has the error of each layer at the training step
+that `reports.mode_rows.telling_step` chooses. The third has the largest error of each step.
 
 What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and
 chosen (`repro.mode_words`).
@@ -15,7 +15,7 @@ from reports.mode_rows import layers_at, over_steps, telling_step
 
 
 def sections(courses: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Return the tables of a comparison; none where nothing was compared."""
+    """Return the tables of a comparison; an empty list if nothing was compared."""
     if not courses:
         return []
     names = tuple(course["mode"] for course in courses)
@@ -62,7 +62,7 @@ def _mode(course: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _inputs(equal: bool | None) -> str:  # noqa: FBT001 - a fact of the record
-    return {True: "from equal inputs", False: "reads what was taken", None: "inputs not compared"}[equal]
+    return {True: "from equal inputs", False: "reads overwritten bytes", None: "inputs not compared"}[equal]
 
 
 def _errors(found: Iterable[float | None]) -> list[str]:

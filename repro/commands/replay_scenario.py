@@ -2,8 +2,8 @@
 
 Each case is executed and compared with the reference.
 
-What this module does not see: how scenarios are replayed (`repro.r_replay`) and rows printed
-(`allocsim.cli.replay`).
+What this module does not see: how a scenario is replayed (`repro.r_replay`), and how the rows are
+printed (`allocsim.cli.replay`).
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from repro.r_replay import replay as replayed
 
 @contextmanager
 def replay_scenario(name: str, allocator: str | None, sizes: dict[str, Any]) -> Iterator[tuple[Row, Rows]]:
-    """Give what is replayed and what makes its rows.
+    """Yield the head of the output, and a function that makes the rows of the replay cases.
 
     Raises UnknownNameError for a name that is neither a file nor a scenario.
     """

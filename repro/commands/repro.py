@@ -1,12 +1,14 @@
 """`allocsim repro`: list, show and run scenarios of real bugs.
 
-Exit status of `run`: 0 if every verdict is the expected one, 1 if not, 2 for bad usage. With
-`--json` standard output holds one JSON document and nothing else. Progress is shown on standard
-error, and only if that is a terminal. A report folder is checked before the work begins and written
-when a scenario is done; an interrupted `--all` keeps the reports it has made. `--all` runs every
-scenario and its twin at a small size and prints a matrix; it skips what runs on real ggml, with the
-reason, where no library is installed; what is named by hand exits with 2. A path that ends in .py
-is a user's own scenario: that file, named by a person, runs as code.
+The exit status of `run` is 0 if every verdict is the expected one, 1 if not, and 2 for bad usage.
+With `--json`, standard output has one JSON document and nothing else. Progress is shown on standard
+error if that is a terminal. A report folder is checked before the first run, and written when its
+scenario is done. If `--all` is interrupted, the reports that were written remain.
+
+`--all` runs every scenario and its twin at a small size and prints a matrix. If no library of ggml
+is installed, `--all` skips the scenarios on real ggml and prints the reason. A scenario on real
+ggml that is given by name then ends with status 2. A path that ends in .py is a user's own
+scenario: the file is run as code.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
@@ -41,7 +43,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=T
 
 
 class RunsOn(StrEnum):
-    """What executes a scenario."""
+    """The runtimes that can execute a scenario."""
 
     ENGINE = "engine"
     GGML = "ggml"
@@ -52,7 +54,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 
 @app.command("list")
 def list_scenarios(*, as_json: AsJson = False) -> int:
-    """List the scenarios with the verdict each must get.
+    """List the scenarios, each with the first cause that its verdict must name.
 
     Example: allocsim repro list
     """
@@ -73,12 +75,12 @@ def show(
     *,
     as_json: AsJson = False,
     plot: Annotated[
-        str | None, typer.Option(metavar="X.png", help="Draw the graph round the fault, before and after.")
+        str | None, typer.Option(metavar="X.png", help="Draw the ops near the fault, without the defect and with it.")
     ] = None,
 ) -> int:
-    """Tell the story of a scenario, with the graph round the fault before and after.
+    """Print the story of a scenario, and the ops near the fault without the defect and with it.
 
-    It is run for that, one of the engine at a small size; with --json alone nothing is run.
+    The scenario is run, on the engine at a small size. With --json and no --plot, nothing is run.
 
     Example: allocsim repro show ggml-1501
     """
@@ -105,7 +107,7 @@ def show(
 def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[str]:
     yield from (*wrapped(f"{scenario.name}: {scenario.title}"), scenario.source, "", *wrapped(scenario.story), "")
     if isinstance(both, str):
-        yield f"the graph round the fault: not drawn: {both}"
+        yield f"the ops near the fault are not shown: {both}"
         yield ""
     elif both is not None:
         yield from showing.graph(both)
@@ -117,7 +119,7 @@ def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[s
     for class_, fault in scenario.expected:
         yield from wrapped(f"expected: {class_}, fault of the {fault}: {CLASSES.get(class_, class_)}")
     if not scenario.expected:
-        yield "expected: no accusation"
+        yield "expected: nothing wrong"
     for letter, kinds in scenario_words.answers(scenario).items():
         said = "not run" if kinds is None else kinds or "nothing"
         yield f"  {letter} {scenario_words.DETECTOR_NAMES[letter]:<18}  {said}"
@@ -128,7 +130,7 @@ def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[s
 
 
 def _sides(scenario: AnyScenario, *, needed: bool) -> showing.Sides | str:
-    """Run both sides; where a library is missing and no picture asked for, return why."""
+    """Run both sides; without a library of ggml, return the reason unless a picture is `needed`."""
     try:
         return showing.sides(scenario)
     except EngineError as error:
@@ -144,9 +146,9 @@ def gallery(
     ] = None,
     *,
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = 1,
-    out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page; nothing else is written.")],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page to write.")],
 ) -> int:
-    """Write one page with the story and the picture of every scenario, which are run for it.
+    """Run the scenarios, and write one page with the story and the picture of each.
 
     Example: allocsim repro gallery -o gallery.html
     """
@@ -154,7 +156,7 @@ def gallery(
         raise OutputError(f"{out}: the suffix {Path(out).suffix!r} names no page; .html does")
     chosen = names or [*scenarios.MODULES, *scenarios.ON_GGML, *scenarios.SMALL]
     for name in names or ():
-        scenarios.named(name)  # refused before anything is run
+        scenarios.named(name)  # an unknown name is refused before the first run
     with replacing(out) as place, counting("scenarios", len(chosen)) as count:
         place.write_bytes(scenario_pages.page(chosen, workers, lambda: count(1)))
     print_line(f"wrote {show_path(out)}")
@@ -167,20 +169,21 @@ def run_scenarios(
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="Scenarios; A+B has both defects. A path that ends in .py is your own: the file is run as code.",
+            help="Scenarios; A+B has the defects of both. A path that ends in .py is run as code.",
         ),
     ] = None,
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="Every scenario and its twin, small; print the matrix and what differs.")
+        bool, typer.Option("--all", help="Run every scenario and its twin at a small size; print a matrix.")
     ] = False,
-    workers: Annotated[int, typer.Option("--jobs", min=1, help="With --all: processes.")] = 1,
+    workers: Annotated[int, typer.Option("--jobs", min=1, help="With --all: the number of processes.")] = 1,
     layers: Annotated[int | None, typer.Option(help="Layers of the transformer.", show_default="30")] = None,
     seq: Annotated[int | None, typer.Option(help="Positions of the sequence.", show_default="64")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.", show_default="20")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
     threads: Annotated[
-        int, typer.Option(min=0, help="Threads of the matrix products; 0 takes all cores. Last digits depend on it.")
+        int,
+        typer.Option(min=0, help="Threads of the matrix products, 0 for all cores; they can change the last digits."),
     ] = 1,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin, which must come out clean.")] = False,
@@ -188,14 +191,14 @@ def run_scenarios(
     modes: Annotated[
         str,
         typer.Option(
-            metavar="MODE,...", help="Compare these too: float64, pin:backward, deny, deny:KIND, an allocator, A+B."
+            metavar="MODE,...", help="Compare these modes too: float64, pin:backward, deny:KIND, an allocator, A+B."
         ),
     ] = "",
     gguf: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Train on these weights: a GGUF, or safetensors with config.json."),
     ] = None,
-    runtime: Annotated[RunsOn, typer.Option(help="What executes; faults of ggml always run on ggml.")] = RunsOn.ENGINE,
+    runtime: Annotated[RunsOn, typer.Option(help="The runtime; faults of ggml always run on ggml.")] = RunsOn.ENGINE,
     ggml: Annotated[
         str | None, typer.Option(help="before, after, or the path of a libggml.", show_default="both")
     ] = None,
@@ -203,21 +206,21 @@ def run_scenarios(
         bool,
         typer.Option(
             "--full",
-            help="Full size, which one scenario alone has anyway. With --runtime ggml: the width of SmolLM2-135M, minutes.",
+            help="Full size, as without --all. With --runtime ggml: the width of SmolLM2-135M; takes minutes.",
         ),
     ] = False,
     as_json: AsJson = False,
     plot: Annotated[str | None, typer.Option(metavar="X.png", help="With --all: draw the matrix.")] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the report here; below it if there are several.")
+        Path | None, typer.Option(metavar="DIR", help="The folder of the report; of several, each in a folder below.")
     ] = None,
 ) -> int:
-    """Train three ways, ask every detector, and print the verdict.
+    """Train in three modes, run every detector, and print the verdict.
 
     Example: allocsim repro run ggml-1501 --out out/ggml-1501
     """
     if bool(names) == every:
-        raise typer.BadParameter("name scenarios or give --all" + (", not both" if names else ""))
+        raise typer.BadParameter("give names of scenarios or --all" + (", not both" if names else ""))
     if workers > 1 and not every:
         raise typer.BadParameter("--jobs goes with --all")
     if plot is not None and not every:
@@ -227,7 +230,7 @@ def run_scenarios(
     on_engine = [s for s in chosen if isinstance(s, Scenario) and runtime is RunsOn.ENGINE]
     small = [s for s in chosen if isinstance(s, SmallScenario) and (runtime is RunsOn.ENGINE or not every)]
     if small and not every and (runtime is RunsOn.GGML or (sized and len(small) == len(chosen))):
-        raise typer.BadParameter("a small document has one size and runs on the engine; leave sizes and runtime out")
+        raise typer.BadParameter("a small scenario has one size and runs on the engine; leave out sizes and --runtime")
     options = EngineOptions(
         layers=layers,
         seq=seq,
@@ -276,7 +279,7 @@ def run_scenarios(
 
 
 def small_job(scenario: SmallScenario, *, fixed: bool) -> Job:
-    """Return the run of a small scenario and its twin."""
+    """Return the job that runs a small scenario and its twin."""
     return Job(
         name=scenario.name,
         folder=(scenario.name,),
@@ -303,7 +306,7 @@ def _titled(name: str, *, fixed: bool) -> str:
 
 
 def engine_job(scenario: Scenario, options: EngineOptions) -> Job:
-    """Return the run of a scenario on the engine."""
+    """Return the job that runs a scenario on the engine."""
     return Job(
         name=scenario.name,
         folder=(scenario.name,),

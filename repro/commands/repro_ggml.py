@@ -1,8 +1,8 @@
-"""`allocsim repro run` on real ggml: which libraries, and what is printed of them.
+"""`allocsim repro run` on real ggml: choose the libraries, make the runs, and print their tables.
 
-Without `--ggml` every scenario runs on both libraries of the extra, before and after. A scenario
-named by hand whose library is not there is refused before any work; with `--all` it is skipped with
-the reason.
+Without `--ggml` every scenario runs on both libraries of the extra `ggml`, called `before` and
+`after`. If a library is missing, a scenario given by name is refused before the first run. With
+`--all` such a scenario is skipped, and the reason is printed.
 
 What this module does not see: how a scenario is run (`repro.on_ggml`, `repro.ggml_faults`).
 """
@@ -29,18 +29,18 @@ from repro.scenario import GgmlFault, Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgmlRunOptions:
-    """The options of `repro run`."""
+    """The options of `repro run` for runs on real ggml."""
 
     options: LibraryOptions
     fixed: bool
     every: bool
-    """`--all`: skip what cannot be run instead of refusing it."""
+    """Whether `--all` was given: a run that is not possible is then skipped instead of refused."""
     refused: Mapping[str, bool]
-    """Options that mean nothing on real ggml, and whether they were given."""
+    """An option that has no meaning on real ggml -> whether it was given."""
 
     @property
     def sized(self) -> bool:
-        """Whether a size was asked for."""
+        """Whether an option gives a size or a number of steps."""
         options = self.options
         return options.full or any(size is not None for size in (options.layers, options.seq, options.steps))
 
@@ -48,10 +48,10 @@ class GgmlRunOptions:
 def jobs(
     chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
 ) -> tuple[list[Job], list[dict[str, Any]]]:
-    """Return what is to be run, and an entry for each run that is skipped.
+    """Return the jobs to run, and an entry for each run that is skipped.
 
-    Raises EngineError for a library that is not there and typer's usage errors for options that do
-    not go together.
+    Raises EngineError for a library that is missing, and BadParameter of typer for options that
+    exclude each other.
     """
     pairs, skipped = _pairs(chosen, ggml, asked)
     return [_job(scenario, which, asked) for scenario, which in pairs], skipped
@@ -60,7 +60,10 @@ def jobs(
 def tasks(
     chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
 ) -> tuple[list[Task], list[dict[str, Any]]]:
-    """Return the rows of the matrix and what is skipped, as `jobs`; of a fault its twin too."""
+    """Return the tasks for the rows of the matrix, and the skipped runs, as `jobs` does.
+
+    A fault of ggml has two tasks: one for the fault, and one for its twin.
+    """
     pairs, skipped = _pairs(chosen, ggml, asked)
     return [task for scenario, which in pairs for task in _tasks(scenario, which, asked)], skipped
 
@@ -80,7 +83,7 @@ def _tasks(scenario: Scenario | GgmlFault, which: str, asked: GgmlRunOptions) ->
 def _pairs(
     chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
 ) -> tuple[list[tuple[Scenario | GgmlFault, str]], list[dict[str, Any]]]:
-    """Return each scenario with each library that is there, and an entry for each that is not."""
+    """Return each scenario with each library found, and an entry for each library not found."""
     if asked.every:
         chosen = [scenario for scenario in chosen if isinstance(scenario, GgmlFault) or scenario.on_ggml is not None]
     else:
@@ -100,10 +103,10 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) 
     trained = [scenario for scenario in chosen if isinstance(scenario, Scenario)]
     for option, given in asked.refused.items():
         if given:
-            raise typer.BadParameter(f"{option} is the engine's; real ggml has its own planner and pins nodes")
+            raise typer.BadParameter(f"{option} is for the engine only; real ggml has its own planner and pins nodes")
     if trained and asked.fixed:
         raise typer.BadParameter(
-            "--fixed is the engine's; on real ggml the repaired twin is a newer library (--ggml after)"
+            "--fixed is for the engine only; on real ggml the repaired twin is a newer library (--ggml after)"
         )
     if asked.sized and not trained and any(isinstance(scenario, GgmlFault) for scenario in chosen):
         raise typer.BadParameter("a fault of ggml has one size; --layers, --seq, --steps and --full do not change it")
@@ -112,9 +115,9 @@ def _check_usage(chosen: Sequence[Scenario | GgmlFault], asked: GgmlRunOptions) 
 
 
 def _reason(which: str, *, all_of_it: bool) -> str | None:
-    """Say why a library cannot be used.
+    """Return the reason why a library cannot be used, or None if it can.
 
-    Returns None if it can. Without `all_of_it` only look for it, and raise what is wrong.
+    Without `all_of_it` the library is only looked up, and EngineError is raised if it is missing.
     """
     if not all_of_it:
         find(which)

@@ -1,10 +1,10 @@
 """The gallery: one page with the story, the answers and the picture of every scenario.
 
-A scenario that cannot be run here (a library of ggml is missing) stands on the page with its story
-and the reason. With several workers each entry, picture and all, is made by a process of its own;
-the page is the same.
+If a scenario cannot be run because a library of ggml is missing, the page has its story and the
+reason instead of a picture. With several workers, worker processes make the entries with their
+pictures; the page is the same.
 
-What this module does not see: how the page is laid out (`reports.interactive.stories`).
+What this module does not see: the layout of the page (`reports.interactive.stories`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +19,16 @@ from repro.scenario import GgmlFault, Scenario
 from repro.scenarios import named
 
 HEAD = (
-    "Real bugs of memory planning, each with its defect as a switch, before and after. "
+    "Real bugs of memory planning, each shown without its defect and with it. "
     f"{', '.join(f'{letter} {name}' for letter, name in DETECTOR_NAMES.items())}: {MARKS}. "
-    "What they say here and now is printed by: allocsim repro run --all"
+    "allocsim repro run --all runs the detectors and prints their answers."
 )
 
-PAGE_DPI = 110  # of a picture as wide as the page: some 1,300 pixels
+PAGE_DPI = 110  # a picture as wide as the page then has some 1,300 pixels
 
 
 def page(names: Sequence[str], workers: int = 1, done: Callable[[], object] = lambda: None) -> bytes:
-    """Return the page; every scenario is run, by so many processes. `done` is called after each.
+    """Return the HTML page; `workers` processes run the scenarios, and `done` is called after each.
 
     Raises UnknownNameError and ModelError as `scenarios.named`.
     """
@@ -44,8 +44,8 @@ def _entry(name: str) -> Entry:
     scenario = named(name)
     picture, said = None, list(notes(scenario))
     if isinstance(scenario, Scenario):
-        said.append("Trained on the engine, drawn at a small size: the ops round the fault.")
-    from reports.figures.style import render  # matplotlib, which `repro list` needs not
+        said.append("The scenario was trained on the engine at a small size. The picture shows the ops near the fault.")
+    from reports.figures.style import render  # imports matplotlib, which `repro list` does not need
 
     try:
         figure = showing.picture(scenario, showing.sides(scenario), told=False)
@@ -53,7 +53,7 @@ def _entry(name: str) -> Entry:
     except EngineError as error:
         if not isinstance(scenario, GgmlFault):
             raise
-        said.append(f"Not drawn here: {one_line(str(error))}")
+        said.append(f"There is no picture: {one_line(str(error))}")
     return Entry(
         name=scenario.name,
         title=scenario.title,

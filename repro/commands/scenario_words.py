@@ -1,6 +1,6 @@
-"""The words of a scenario of any kind, shared by `repro show`, the gallery and docs/scenarios.md.
+"""The sentences about a scenario in `repro show`, the gallery and docs/scenarios.md.
 
-What this module does not see: how a scenario is run, and how its words are laid out.
+What this module does not see: how a scenario is run, and the layout of the sentences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,32 +19,33 @@ DETECTOR_NAMES: Final[Mapping[str, str]] = {
     "D": "differential run",
     "K": "kernel audit",
 }
-"""Detector -> what it does, in two words; in the order of the columns."""
+"""Detector -> its name in at most two words, in the order of the columns."""
 
-MARKS: Final = "● must report, · must run and find nothing, a blank cannot run"
+MARKS: Final = "● must report, · must run and report nothing, blank: cannot run"
 
 
 def defects(scenario: AnyScenario) -> Iterator[str]:
-    """Yield where the defect stands, each switch in a line."""
+    """Yield one clause for each defect, which says where the defect is."""
     if isinstance(scenario, SmallScenario):
-        yield f"in the {scenario.place} ({', '.join(scenario.change)} of the document)"
+        yield f"in the {scenario.place} (changed fields of the document: {', '.join(scenario.change)})"
         return
     if isinstance(scenario, GgmlFault):
-        yield f"real ggml, as it is: {scenario.fault}"
+        yield f"unmodified ggml has it (fault {scenario.fault})"
         return
     for kind, variant in scenario.kernels.items():
-        yield f"the kernel of {kind} in its {variant} form"
+        yield f"the kernel of {kind} is the variant {variant}"
     if scenario.belief is not None:
         yield f"a wrong belief: {' '.join((scenario.belief.__doc__ or '').split()).rstrip('.')}"
     for name in scenario.write_once:
         yield f"{name} is written before the first run only"
     if not scenario.reuse_waits:
-        yield f"{scenario.streams} streams run what was planned for one"
+        yield f"the plan was made for one stream and runs on {scenario.streams} streams"
 
 
 def answers(scenario: AnyScenario) -> Mapping[str, str | None]:
-    """Return what each detector must say: kinds, or `something` where only that is known; empty:
-    nothing; None: it cannot run. Of a model of one's own nobody has said.
+    """Return detector -> the kinds that it must report, or `something` if the kinds are not stated,
+    "" if it must report nothing, and None if it cannot run. The mapping is empty for a scenario
+    without stated answers.
     """
     if isinstance(scenario, SmallScenario):
         return {letter: None if said is None else " ".join(sorted(said)) for letter, said in scenario.answers.items()}
@@ -55,31 +56,31 @@ def answers(scenario: AnyScenario) -> Mapping[str, str | None]:
 
 
 def marks(scenario: AnyScenario) -> dict[str, str]:
-    """Return the sign of each detector's answer (`MARKS`)."""
+    """Return detector -> the sign of its expected answer (`MARKS`)."""
     said = answers(scenario)
     return {letter: " " if (kinds := said.get(letter)) is None else "●" if kinds else "·" for letter in DETECTOR_NAMES}
 
 
 def notes(scenario: AnyScenario) -> Iterator[str]:
-    """Yield what is said below a story: the defect, its reports, and what would have caught it."""
+    """Yield the notes below a story: the defect, the reports, what would have caught the bug."""
     yield f"The defect: {'; '.join(defects(scenario)) or 'none'}."
     said = {letter: answer for letter, answer in answers(scenario).items() if answer}
     known = isinstance(scenario, SmallScenario)
     must = "; ".join(f"{letter} {answer}" for letter, answer in said.items()) if known else ", ".join(said)
     if must:
-        yield f"Must report: {must}."
+        yield f"The detectors must report: {must}."
     yield from (f"{line}." for line in otherwise(scenario))
     if scenario.caught:
         yield f"What would have caught it: {scenario.caught[0].lower()}{scenario.caught[1:]}"
 
 
 def otherwise(scenario: AnyScenario) -> Iterator[str]:
-    """Yield where the catalogue of bugs expected otherwise, and why it is not so."""
+    """Yield each answer for which the catalogue of bugs expected another one, with the reason."""
     for what, why in scenario.reasons.items():
-        of = "class" if what == "class" else f"{what}, the {DETECTOR_NAMES[what]}"
-        yield f"The catalogue of bugs expected otherwise of {of}: {why}"
+        of = "class" if what == "class" else f"answer of {what}, the {DETECTOR_NAMES[what]}"
+        yield f"The catalogue of bugs expected another {of}. The reason for the difference: {why}"
 
 
 def in_words(class_: str) -> str:
-    """Return a class with its words; what is none as it is."""
+    """Return a class and its meaning, such as `C01: ...`; any other text is returned unchanged."""
     return f"{class_}: {CLASSES[class_]}" if class_ in CLASSES else class_

@@ -1,10 +1,10 @@
-"""The two sides of a scenario, run and judged, as `repro show` and `repro gallery` tell of them.
+"""Run and judge a scenario without and with its defect, for `repro show` and `repro gallery`.
 
-A small scenario has its document and its twin; one of the engine is trained at a small size, with
-its defect and without; a fault of ggml runs on the first library that is there, as it is and done
-right.
+The two sides of a small scenario are its twin and its faulty document. A scenario of the engine is
+trained at a small size, without and with its defects. A fault of ggml runs on the first library
+that can be opened, without and with the fault.
 
-What this module does not see: how sides are printed, and pages.
+What this module does not see: how the two sides are printed, and the page of the gallery.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SMALL_SIZE = RunSizes(layers=2, seq=8, steps=2)
-"""Of a scenario of the engine where no size is given."""
+"""The size of a scenario of the engine if the user gives none."""
 
 WHOLE = 40
-"""Ops that are shown where the verdict names none."""
+"""The largest number of ops that are shown if the verdict names no op."""
 
 Sides = tuple[Any, Any]
-"""Results of `repro` of repaired twin and faulty one, with `evidence` and `verdict`."""
+"""The result for the repaired twin, and the result for the faulty scenario."""
 
 
 def sides(scenario: AnyScenario) -> Sides:
-    """Run both; raises EngineError where no library of ggml is there."""
+    """Run the twin and the faulty scenario; EngineError if a needed library of ggml is missing."""
     if isinstance(scenario, SmallScenario):
         found = small_runs.run(scenario)
         return found.twin, found.faulty
@@ -48,14 +48,14 @@ def sides(scenario: AnyScenario) -> Sides:
 
 
 def small(scenario: Scenario, options: EngineOptions) -> EngineOptions:
-    """Return the options at the small size; a model of one's own has its own, except for steps."""
+    """Return the options at the small size; for a user's own model, only the steps are changed."""
     if isinstance(scenario.training, OwnTraining):
         return replace(options, steps=max(SMALL_SIZE.steps or 1, scenario.least_steps))
     return replace(options, layers=SMALL_SIZE.layers, seq=SMALL_SIZE.seq, steps=SMALL_SIZE.steps)
 
 
 def graph(both: Sides) -> Iterator[str]:
-    """Yield the ops round the fault with the places of its parties, before and after."""
+    """Yield lines with the ops near the fault and the slots of their buffers, for both sides."""
     twin, faulty = both
     verdict = faulty.verdict.as_json()
     number = run_of(verdict)
@@ -68,14 +68,14 @@ def graph(both: Sides) -> Iterator[str]:
         near = {step: deed for step, deed in said.items() if step < len(program.ops)}
         if not did:
             near = dict.fromkeys(range(min(len(program.ops), WHOLE)), "")
-        yield f"{words}: the ops round the fault{f', run {place}' if len(runs) > 1 else ''}"
+        yield f"{words}: the ops near the fault{f', run {place}' if len(runs) > 1 else ''}"
         known = [buffer for buffer in buffers if buffer < len(program.buffers)]
         yield from (f"  {line}" for line in describe_round(program, plan, near, known).splitlines())
         yield ""
 
 
 def picture(scenario: AnyScenario, both: Sides, *, told: bool = True) -> "Figure":
-    """Return the picture of both sides, with the story above them if it is to be `told`."""
+    """Return the picture of both sides, with the story above them if `told` is True."""
     from reports.figures.story_figure import StorySide, story
 
     twin, faulty = (

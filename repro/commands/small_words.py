@@ -1,6 +1,6 @@
-"""What `repro show` and `repro run` print of a small scenario.
+"""The lines that `repro show` and `repro run` print for a small scenario only.
 
-What this module does not see: how it is run.
+What this module does not see: how a scenario is run.
 """
 
 from collections.abc import Iterator
@@ -13,24 +13,24 @@ from repro.small.small_document import SmallDocument
 from repro.small_runs import SmallResult, in_words
 
 NOTES: Final = {
-    "slots": "offsets in bytes; a buffer that is not named lies apart",
-    "believed": "steps that the planner takes for its life, half-open",
+    "slots": "offsets in bytes; a buffer that is not named is apart from all others",
+    "believed": "the lifetime of a buffer that the planner believes; half-open, in steps",
     "order": "p/q: the program p on the plan of q",
     "runs": "for each run, the uploads left out",
-    "share": "a>b: b may take the place of a",
+    "share": "a>b: b may take the slot of a",
 }
-"""Field of a document -> what its words mean."""
+"""The name of a field of `SmallDocument` -> the meaning of its words."""
 
 
 def tale(scenario: SmallScenario) -> Iterator[str]:
-    """Yield the lines of `show` that small scenarios alone have: what the defect changes."""
+    """Yield the lines of `repro show` that say which fields of the document the defect changes."""
     yield f"the defect, in the {scenario.place}:"
     for name, now in scenario.change.items():
         yield from _changed(name, getattr(scenario.sound, name), now)
 
 
 def entry(scenario: SmallScenario) -> dict[str, Any]:
-    """Return what `list --json` and `show --json` have of small scenarios alone."""
+    """Return the fields of `list --json` and `show --json` that only small scenarios have."""
     return {
         "place": scenario.place,
         "answers": {letter: None if kinds is None else sorted(kinds) for letter, kinds in scenario.answers.items()},
@@ -38,15 +38,15 @@ def entry(scenario: SmallScenario) -> dict[str, Any]:
 
 
 def answers(result: SmallResult) -> list[Section]:
-    """Return the answers to both documents beside the ones expected."""
+    """Return a table of the answers about both documents, with the expected answers."""
     wanted = result.scenario.answers
     rows = [
         (letter, in_words(result.faulty.said[letter]), in_words(wanted[letter]), in_words(result.twin.said[letter]))
         for letter in DETECTORS
     ]
-    sections: list[Section] = [("what each detector says", ("", "of the faulty one", "expected", "of its twin"), rows)]
+    sections: list[Section] = [("reports of the detectors", ("", "faulty document", "expected", "its twin"), rows)]
     if result.differs:
-        sections.append(("what differs", ("",), [(text,) for text in result.differs]))
+        sections.append(("differences", ("",), [(text,) for text in result.differs]))
     return sections
 
 

@@ -1,6 +1,6 @@
-"""Tasks over processes: in order, one at a time each, or here where one process is asked for.
+"""Map a function over arguments in several processes, each of which takes one task at a time.
 
-What this module does not see: what a task is. In other processes it must be made of names and data.
+What this module does not see: the work of a task. Tasks for other processes must be picklable.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,10 @@ from typing import Any
 
 @contextmanager
 def mapping(workers: int) -> Iterator[Callable[..., Any]]:
-    """Give a `map` over so many processes; its results come in the order of its arguments."""
+    """Yield a `map` over `workers` processes, or in this process if `workers` is less than 2.
+
+    Its results are in the order of its arguments.
+    """
     if workers < 2:
         yield map
         return

@@ -1,6 +1,6 @@
-"""Scenarios on real ggml: `run` runs one, `require` returns what it must show there.
+"""Scenarios on real ggml: `run` runs a scenario, and `require` returns its expectations there.
 
-The work is in `library_run`, the result in `library_result`.
+The functions are in `library_run`, and the records of results in `library_result`.
 """
 
 from repro.on_ggml.library_result import Claim, LibraryResult, Smoke

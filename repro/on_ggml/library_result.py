@@ -1,6 +1,6 @@
-"""What a run on one library of ggml gives, and what a library of its version must show.
+"""The result of a run on one library of ggml, and the claims that it must meet for its version.
 
-Versions are compared as numbers. Steps of training count from 1.
+Versions are compared number by number. Training steps count from 1.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from repro.run_records import TrainingSummary, agree, library_entry
 from repro.scenario import OnGgml, Scenario
 
 LEARNS_AFTER: Final = 10
-"""Steps from which on it can be said whether a run learns."""
+"""The smallest number of training steps after which a claim about learning is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One thing a library of this version must show, and whether it did."""
+    """One statement about a library, whether it must be true for its version, and whether it is."""
 
     text: str
     expected: bool
@@ -27,24 +27,25 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether what was found is what was expected."""
+        """Whether `found` equals `expected`."""
         return self.expected is self.found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoke:
-    """One of the report's single-op smokes."""
+    """The result of one single-op smoke test from the report of the issue."""
 
     name: str
     agrees: bool | None
-    """Default and memory of its own learn alike to the bit; None: it could not be run."""
+    """Whether the default plan and memory of its own for each tensor give the same bits; None if
+    the test could not be run."""
     said: str
-    """Why it cannot see the bug."""
+    """The reason why the test cannot see the bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryResult:
-    """Everything a run on one library produced."""
+    """The evidence, the verdicts and the training runs of one scenario on one library."""
 
     scenario: Scenario
     which: str
@@ -53,25 +54,25 @@ class LibraryResult:
     evidence: Evidence
     verdict: Verdict
     partial: Verdict
-    """Of the plan with only the backward nodes pinned."""
+    """The verdict on the plan with only the backward nodes pinned."""
     modes: Mapping[str, TrainingSummary]
     claims: tuple[Claim, ...]
     smokes: tuple[Smoke, ...]
 
     @property
     def expected(self) -> tuple[tuple[str, str], ...]:
-        """(class, fault) that a library of this version must get."""
+        """The (class, fault) pairs that the verdict on a library of this version must name."""
         assert self.scenario.on_ggml is not None
         return self.scenario.expected if before(self.version, self.scenario.on_ggml.fixed) else ()
 
     @property
     def matches(self) -> bool:
-        """Whether the verdict and every claim are as they must be for this version."""
+        """Whether the verdict names the expected causes and every claim holds."""
         return agree(self.verdict, self.expected) and all(claim.holds for claim in self.claims)
 
     @property
     def title(self) -> str:
-        """The heading of what is printed."""
+        """The first line of the printed result."""
         return f"{self.scenario.name} on ggml {self.version} ({self.which}): {self.scenario.title}"
 
     def as_json(self) -> dict[str, Any]:
@@ -93,13 +94,13 @@ class LibraryResult:
 
 
 def before(version: str, other: str) -> bool:
-    """Whether one version of ggml comes before another."""
+    """Return whether `version` of ggml is older than `other`."""
     one, two = (tuple(int(part) for part in v.split(".")) for v in (version, other))
     return one < two
 
 
 def claims(known: OnGgml, version: str, modes: Mapping[str, TrainingSummary], partial: Verdict) -> tuple[Claim, ...]:
-    """State what a library of this version must show, and whether it did."""
+    """Return the claims about a library of this version, each with the expected and found truth."""
     sound, partly = not before(version, known.fixed), not before(version, known.partial_pins_fixed)
     equal = {name: mode.first_difference is None for name, mode in modes.items()}
     claims = [

@@ -1,21 +1,21 @@
-"""Run a scenario on real ggml: its own planner, its own kernels, its own backward graph.
+"""Run a scenario on real ggml, with ggml's planner, ggml's kernels and ggml's backward graph.
 
 The engine's forward graph is lowered to ggml's ops
-(`allocsim.systems.ggml.lora_training.forward_lowering`) and trained four ways, which differ in the
-plan alone:
+(`allocsim.systems.ggml.lora_training.forward_lowering`). It is trained in four modes, which differ
+in the plan alone:
 
-* `default`: ggml's graph allocator, with what the host reads flagged as output;
-* `pinned`: every node flagged as OUTPUT;
-* `backward`: only the nodes of the backward graph flagged;
-* `reference`: memory of its own for every tensor.
+* `default`: ggml's graph allocator plans, and the tensors that the host reads are flagged OUTPUT;
+* `pinned`: the same, and every node is flagged OUTPUT;
+* `backward`: the same as `default`, and the nodes of the backward graph are flagged OUTPUT;
+* `reference`: every tensor has memory of its own.
 
-Evidence is what it is for the engine: S and L on the captured plan, K on the library's kernels, D
-in lockstep with the reference on the same kernels, the cure by pinning what unsafe kernels write
-over. What a library must show follows from its version (`OnGgml`).
+The evidence is of the same kind as on the engine. S and L judge the captured plan, K audits the
+library's kernels, and D runs in lockstep with the reference on the same kernels. The cure pins the
+operands that unsafe kernels overwrite. The expected result depends on the version (`OnGgml`).
 
-Steps of training count from 1, runs of a session from 0. Every run is a task in a forked child,
-since a failed assert of ggml ends its process. What this module does not see: the terminal, files
-and figures.
+Training steps count from 1, and runs of a session count from 0. Every run is a task in a forked
+child process, because a failed assertion in ggml ends the process. What this module does not see:
+the terminal, files and figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,21 +55,21 @@ from repro.run_records import GradientRatio, TrainingSummary
 from repro.scenario import OnGgml, Scenario, llama_of
 
 MODES: Final = {"default": "default", "pinned": "pinned", "backward": "backward", "reference": "apart"}
-"""Mode -> what `allocsim.systems.ggml.lora_training.plan_modes.MODES` calls it."""
+"""Mode -> its name in `allocsim.systems.ggml.lora_training.plan_modes.MODES`."""
 
 SMALL: Final = LlamaConfig(layers=30, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=96, seq=64, rope_theta=1e5, rank=4)
-"""The default width: every node of the full model, a thousandth of its work."""
+"""The default shape: it has every node of the full model, and about a thousandth of its work."""
 
 LONGEST: Final = 24 * 3600.0
-"""Seconds that a task in the child may take."""
+"""The longest time in seconds that a task in the child process may take."""
 
 
 def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Progress = silent) -> LibraryResult:
-    """Run a scenario on the library `which` (`before`, `after` or a path) and return evidence and
+    """Run a scenario on the library `which` (`before`, `after` or a path); return evidence and
     verdict.
 
-    Raises EngineError where the library is missing or refused, ModelError for sizes that make no
-    model or a scenario ggml cannot show.
+    Raises EngineError if the library cannot be opened. Raises ModelError for a size out of range,
+    and for a scenario that cannot run on ggml (`require`).
     """
     known = require(scenario)
     with open_library(which) as child:
@@ -103,16 +103,16 @@ def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Pr
 
 
 def require(scenario: Scenario) -> OnGgml:
-    """Return what a scenario must show on real ggml; ModelError where it cannot run there."""
+    """Return the first right versions of ggml for a scenario; ModelError if it has none."""
     if scenario.on_ggml is None:
         raise ModelError(
-            "", f"{scenario.name} cannot be run on real ggml: its defect lies in a belief or a host of our own making"
+            "", f"{scenario.name} cannot be run on real ggml: its defect is in a belief or a host of the engine"
         )
     return scenario.on_ggml
 
 
 def smokes(child: Child) -> tuple[Smoke, ...]:
-    """Run the five smokes of the report on a library."""
+    """Run the five smoke tests of the report on a library."""
     found = []
     for name, (_, reason) in SMOKES.items():
         try:
@@ -135,16 +135,16 @@ class LibraryExperiment:
     scenario: Scenario
     options: LibraryOptions
     child: Child
-    """The process that holds the library."""
+    """The process that has loaded the library."""
     version: str
     steps: int
     recipe: TrainingRecipe
     layer_of: Mapping[str, int | None]
-    """Parameter -> layer."""
+    """The name of a parameter -> its layer."""
 
 
 def prepare(scenario: Scenario, options: LibraryOptions, child: Child) -> LibraryExperiment:
-    """Return a scenario on the library of `child`; ModelError for sizes that make no model."""
+    """Return a scenario prepared for the library of `child`; ModelError for a size out of range."""
     stated = llama_of(scenario)
     recipe = TrainingRecipe(
         training=stated,
@@ -173,7 +173,7 @@ def train(
     steps: int | None = None,
     progress: Progress = silent,
 ) -> Steps:
-    """Train in one mode, in the child."""
+    """Train in mode `name` in the child, with the donors of the in-place pairs in `deny` pinned."""
     count = experiment.steps if steps is None else steps
     progress(name, 0, count)
     options = {**_shared(experiment), "steps": count, "deny": tuple(deny)}
@@ -185,7 +185,7 @@ def train(
 def summary(
     experiment: LibraryExperiment, found: Steps, reference: Steps, shown: set[int], first_difference: int | None
 ) -> TrainingSummary:
-    """Sum a training run up; gradients of the steps `shown` are beside the reference's."""
+    """Return a training run summed up, with its gradients in the steps `shown`."""
     return TrainingSummary(
         arena_bytes=found.nbytes,
         loss=tuple(found.losses),
@@ -200,7 +200,7 @@ def summary(
 
 
 def kernel_rows(experiment: LibraryExperiment, rows: Rows, progress: Progress) -> tuple[KernelRow, ...]:
-    """K: the contracts of the listed ops this graph uses, on the library's kernels."""
+    """Return the evidence of K: an audit of the library's kernels of this graph's in-place ops."""
     progress("kernels", 0, 1)
     used = sorted({row["op"] for row in rows["nodes"]} & set(rows["meta"]["inplace_ops"]))
     found = audit(experiment.child, ops=used, threads=(experiment.options.threads,)).rows
@@ -228,9 +228,9 @@ def evidence_of(
     kernels: tuple[KernelRow, ...],
     progress: Progress,
 ) -> Evidence:
-    """Ask every detector about the plan of one mode; no cure is searched.
+    """Return the evidence of every detector about the plan of one mode, without a cure.
 
-    `first` is the first step in which the mode differs from the reference.
+    `first` is the first step in which the mode differs from the reference; None if it does not.
     """
     rows = trained.rows
     plan = document(rows).plans[0]
@@ -245,7 +245,7 @@ def evidence_of(
 def pinned_sources(
     experiment: LibraryExperiment, trained: Mapping[str, Steps], horizon: int, evidence: Evidence, progress: Progress
 ) -> CureRecord | None:
-    """Pin sources that unsafe kernels write over: as few classes as bring the reference back."""
+    """Return the cure that pins the sources of the fewest pairs; None if no such cure helps."""
     unsafe = {(row.kind, row.operand) for row in evidence.audit or () if row.measured == "unsafe"}
     used = used_pairs(trained["default"].rows)
     suspects = [pair for pair in used if (pair[0].lower(), pair[1]) in unsafe]
@@ -276,12 +276,12 @@ def _shared(experiment: LibraryExperiment) -> dict[str, Any]:
 
 
 def _horizon(experiment: LibraryExperiment, first: int | None) -> int:
-    """Return how many runs are compared op by op: until the difference shows."""
+    """Return the number of runs to compare op by op: up to the first step that differs."""
     return min(experiment.steps, max(LOCKSTEP_RUNS, first or 0))
 
 
 def used_pairs(rows: Rows) -> dict[Unsafe, int]:
-    """Return (op, source slot) -> count of results at the address of a source of one layout."""
+    """Return (op, source slot) -> the number of results with that source's offset and shape."""
     leafs, nodes = rows["leafs"], rows["nodes"]
     found: dict[Unsafe, int] = {}
     for node in nodes:
@@ -316,7 +316,7 @@ def _origin(rows: Rows, session: Document, departure: Departure) -> Origin:
 
 
 def _first_difference(found: Steps, reference: Steps) -> int | None:
-    """The first step of which the loss or any gradient is not the reference's to the bit."""
+    """Return the first step whose loss or any gradient differs in a bit from the reference."""
     for step, (loss, gradients) in enumerate(zip(found.losses, found.gradients, strict=True)):
         equal = np.array_equal(loss, reference.losses[step], equal_nan=True)
         if not equal or not _equal(gradients, reference.gradients[step]):

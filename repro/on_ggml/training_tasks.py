@@ -1,4 +1,4 @@
-"""The tasks of a child process, which makes graph, weights and inputs from a `TrainingRecipe`."""
+"""Tasks for a child process, which makes graph, weights and inputs from a `TrainingRecipe`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from repro.scenario import Training
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRecipe:
-    """What a child needs to make graph, weights and inputs for itself."""
+    """The data from which a child process makes graph, weights and inputs."""
 
     training: Training
     base: LlamaConfig
@@ -25,13 +25,13 @@ class TrainingRecipe:
 
 
 def train_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> Steps:
-    """Task: `allocsim.systems.ggml.lora_training.training_steps.train_steps` of a recipe."""
+    """Run `allocsim.systems.ggml.lora_training.training_steps.train_steps` on a recipe."""
     setup = _set_up(recipe)
     return on_library.train_steps(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
 
 
 def origins_task(library: Library, recipe: TrainingRecipe, mode: str, **options: Any) -> list[Departure]:
-    """Task: `allocsim.systems.ggml.lora_training.training_steps.origins` of a recipe."""
+    """Run `allocsim.systems.ggml.lora_training.training_steps.origins` on a recipe."""
     setup = _set_up(recipe)
     return on_library.origins(library, forward(setup.loss), setup.parameters, setup.inputs, mode, **options)
 

@@ -363,4 +363,4 @@ def test_a_case_of_ones_own_is_shown(tmp_path, monkeypatch, capsys):
 
     shown = capsys.readouterr().out
     assert "mul_mat" in shown
-    assert "expected: no accusation" in shown
+    assert "expected: nothing wrong" in shown
