@@ -1,8 +1,8 @@
 """Every scenario by name, and a user's own scenarios by `package.module:attribute`.
 
-A new scenario is a file in this folder with a `SCENARIO`, and a row here.
+To add a scenario, put a file with a `SCENARIO` into this folder, and add a row to a table here.
 
-`from_file` runs a Python file of the user and returns its `SCENARIO`, which needs no row here.
+`from_file` runs a user's Python file and returns its `SCENARIO`, which needs no row here.
 """
 
 from importlib import import_module, util
@@ -31,7 +31,7 @@ ON_GGML: Final[dict[str, str]] = {
     "ggml-opt-accumulators": "ggml_opt_accumulators",
     "ggml-forward-backward": "ggml_forward_backward",
 }
-"""Faults of ggml itself, which run on a ggml library: name -> module of this folder."""
+"""Faults of ggml itself, which run on a library of ggml: name -> module of this folder."""
 
 SMALL: Final[dict[str, str]] = {
     "address-of": "address_of",
@@ -113,14 +113,14 @@ SMALL: Final[dict[str, str]] = {
     "padded-attention": "padded_attention",
     "two-conds": "two_conds",
 }
-"""Small documents, in the order of the classes of their faults: name -> module of this folder."""
+"""Small scenarios, in the order of their classes: name -> module of this folder."""
 
 
 def find(name: str) -> Scenario:
-    """Return the scenario called `name`, or several joined by `+`.
+    """Return the scenario called `name`, or the scenarios joined whose names `+` joins.
 
-    Raises UnknownNameError for a name that is not in the table, ModelError where two cannot be
-    joined.
+    Raises UnknownNameError for a name that is in no table. Raises ModelError for scenarios that
+    cannot be joined, and for those of `ON_GGML` and `SMALL`.
     """
     parts = [part.strip() for part in name.split("+")]
     for part in parts:
@@ -129,7 +129,7 @@ def find(name: str) -> Scenario:
                 "", f"{part} is a fault of real ggml; it cannot be joined with another scenario or run on the engine"
             )
         if part in SMALL:
-            raise ModelError("", f"{part} is a small document; it cannot be joined with another scenario")
+            raise ModelError("", f"{part} is a small scenario; it cannot be joined with another scenario")
         if part not in MODULES:
             raise UnknownNameError("scenario", part, {**MODULES, **ON_GGML, **SMALL})
     if len(set(parts)) != len(parts):
@@ -141,7 +141,7 @@ def find(name: str) -> Scenario:
 
 
 def find_beside_files(name: str) -> Scenario:
-    """Return the scenario called `name`, as `find`; the error says that it is no file either."""
+    """Return the scenario called `name` as `find` does; an error says that no file has the name."""
     try:
         return find(name)
     except UnknownNameError as error:
@@ -194,20 +194,20 @@ def from_file(path: Path) -> AnyScenario:
         raise ModelError(str(path), f"cannot be run: {type(error).__name__}: {error}") from error
     found = getattr(module, "SCENARIO", None)
     if not isinstance(found, Scenario | GgmlFault | SmallScenario):
-        raise ModelError(str(path), "has no SCENARIO; CONTRIBUTING.md says what one is")
+        raise ModelError(str(path), "has no SCENARIO; CONTRIBUTING.md says how to write one")
     return found
 
 
 def every() -> tuple[Scenario, ...]:
-    """Return all scenarios of the engine in the order of the table."""
+    """Return all scenarios that run on the engine, in the order of `MODULES`."""
     return tuple(find(name) for name in MODULES)
 
 
 def every_on_ggml() -> tuple[GgmlFault, ...]:
-    """Return all faults of real ggml in the order of the table."""
+    """Return all faults of real ggml, in the order of `ON_GGML`."""
     return tuple(fault for name in ON_GGML if isinstance(fault := find_any(name), GgmlFault))
 
 
 def every_small() -> tuple[SmallScenario, ...]:
-    """Return all small scenarios in the order of the table."""
+    """Return all small scenarios, in the order of `SMALL`."""
     return tuple(find_small(name) for name in SMALL)

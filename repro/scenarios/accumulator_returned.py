@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="an accumulator is written in place and returned as well",
     source="https://github.com/iree-org/iree/issues/16168",
     story=(
-        "A matmul adds into an accumulator, in place; the same accumulator is also a result of "
-        "the function. The host gets the sum in both."
+        "A matmul adds into an accumulator in place, and the function also returns the accumulator as a second result. "
+        "The host then gets the sum in both results."
     ),
     sound=SmallDocument(
         text="x = host.write; acc = f x; r = matmul! acc x; host.read r; host.read acc", slots="acc=0 r=64"

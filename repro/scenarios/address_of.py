@@ -7,9 +7,8 @@ SCENARIO = SmallScenario(
     title="the planner does not see a use through an address",
     source="https://github.com/apache/tvm/issues/13976",
     story=(
-        "StorageRewrite looked at index expressions only. A scratch buffer handed to an external "
-        "call by its address had no use there, and its bytes went to the next buffer while the "
-        "call still needed them."
+        "StorageRewrite looked for uses in index expressions only. A scratch buffer whose address was passed to an "
+        "external call had no use there. Its bytes went to the next buffer while the call still needed them."
     ),
     sound=SmallDocument(
         text="x = host.write; a = fill x; n = call a; b = fill2 n; m = call a; c = h m b; host.read c",
@@ -21,7 +20,7 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "A static check that counts every operand of a call as a read: the second call reads what "
-        "the second fill wrote."
+        "A static check that counts every operand of a call as a read: the second call reads what the second fill "
+        "wrote."
     ),
 )

@@ -1,16 +1,15 @@
-"""Two uses of one place with elements of different sizes have no barrier between them."""
+"""Two uses of one address with elements of different sizes have no barrier between them."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="barrier-between-types",
-    title="two uses of one place with elements of different sizes have no barrier between them",
+    title="two uses of one address with elements of different sizes have no barrier between them",
     source="https://github.com/tile-ai/tilelang/pull/2293",
     story=(
-        "Two buffers of shared memory, of f32 and of f8, take turns at one address. The pass that "
-        "sets barriers compared indices of elements, and took the same index of both for the same "
-        "thread's bytes; so it left out the barrier between the reads of one warp (stream 0) and "
-        "the writes of another (1)."
+        "Two buffers in shared memory, of f32 and of f8, use one address in turn. The pass that sets barriers compared "
+        "indices of elements, and took an equal index in both buffers for the same bytes of the same thread. So it "
+        "left out the barrier between the reads of one warp (stream 0) and the writes of another (stream 1)."
     ),
     sound=SmallDocument(
         text=(
@@ -28,8 +27,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught=(
-        "Happens-before over the warps, by bytes: where two buffers lie is compared, not which "
-        "element of each is asked for."
-    ),
+    caught="Happens-before over the warps that compares the byte ranges of accesses instead of element indices.",
 )

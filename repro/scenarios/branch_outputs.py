@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="the first output of a branch is copied over its second",
     source="https://github.com/tensorflow/tflite-micro/pull/853",
     story=(
-        "The outputs of a conditional and those of its branch were planned separately and may "
-        "overlap. Copying the first one out writes over the second, which is copied next."
+        "The outputs of a conditional and the outputs of its branch were planned separately, so they may overlap. The "
+        "copy of the first output overwrites the second output, which is copied next."
     ),
     sound=SmallDocument(
         text="x = host.write; @if/then a = f x; @if/then b = g x; c = copy a; d = copy b; host.read c; host.read d",
@@ -19,11 +19,11 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Copies that the runtime makes as ops of the program, so that the check sees them.",
+    caught="The runtime's copies as ops of the program, so that the check sees what they read and write.",
     reasons={
         "class": (
-            "C15 is what two calls beside each other do to one another; between a call and its "
-            "surroundings the class is that of the mechanism"
+            "C15 is for two calls on the same level that disturb each other; between a call and the ops around it, the "
+            "class is that of the mechanism"
         )
     },
 )

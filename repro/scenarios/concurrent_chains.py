@@ -1,14 +1,14 @@
-"""Of two chains without a barrier between them, one frees buffers by list index."""
+"""Two chains have no barrier between them, and one frees buffers by list index."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="concurrent-chains",
-    title="of two chains without a barrier between them, one frees buffers by list index",
+    title="two chains have no barrier between them, and one frees buffers by list index",
     source="https://github.com/ggml-org/llama.cpp/pull/2757",
     story=(
-        "Nodes run concurrently between barriers, and a tensor was freed at its last reader's "
-        "index. Index order says nothing of two chains without a barrier."
+        "Nodes run concurrently between barriers. The planner freed a tensor at the list index of its last reader. "
+        "That index does not order two chains that have no barrier between them."
     ),
     sound=SmallDocument(
         text=(
@@ -26,5 +26,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before with barriers as the only waits.",
+    caught="Happens-before in which barriers are the only waits.",
 )

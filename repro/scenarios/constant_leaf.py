@@ -7,9 +7,8 @@ SCENARIO = SmallScenario(
     title="a constant leaf gets its memory when it is first read",
     source="https://github.com/ggml-org/ggml/pull/731",
     story=(
-        "All leaves are uploaded before the graph runs. One that is not flagged as input gets its "
-        "bytes only at its first reader. The result of an earlier op lies there, and overwrites the "
-        "constant after its upload."
+        "All leaves are uploaded before the graph runs. A leaf that is not flagged as input gets its bytes only at its "
+        "first reader. An earlier op writes its result there, so the uploaded constant is lost."
     ),
     sound=SmallDocument(
         text="x = host.write; l = host.write; a = f x; b = g a; c = h b l; host.read c",

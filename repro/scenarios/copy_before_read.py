@@ -12,10 +12,9 @@ SCENARIO = SmallScenario(
     title="a pipelined loop starts the copy into a buffer before the buffer is read",
     source="https://github.com/tile-ai/tilelang/issues/2668",
     story=(
-        "The body of a loop reads a buffer of shared memory and then copies the next values into "
-        "it. With two stages or more the copy, which runs by itself (stream 1), is started ahead "
-        "of the read, and the read does not wait for the turn before: it sees what the next turn "
-        "is to have. The loop is right where it is not pipelined."
+        "The body of a loop reads a buffer in shared memory, and then copies the next values into it. With two or more "
+        "stages, the asynchronous copy (stream 1) starts before the read, and the copy does not wait for the read of "
+        "the iteration before. The read then sees values of the next iteration. Without pipelining the loop is right."
     ),
     sound=SmallDocument(text=READ.format(3), slots="x=0 y=64 a=128 s=192 t=256 z=320"),
     place="schedule",
@@ -23,11 +22,9 @@ SCENARIO = SmallScenario(
     expected=(("C09", "schedule"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the copies: nothing orders the read before the copy that takes its bytes.",
+    caught="Happens-before over the copies: nothing orders the read before the copy that overwrites its bytes.",
     reasons={
-        "S": ("S replays the order of the list, in which nothing is wrong; the other orders are H's, which reports it"),
-        "class": (
-            "the program itself leaves the order open, under every plan: a wait is missing, which is the schedule's"
-        ),
+        "S": "S replays the order of the list, in which nothing is wrong; H examines other orders and reports the race",
+        "class": "the program leaves the order open under every plan; the missing wait is a fault of the schedule",
     },
 )

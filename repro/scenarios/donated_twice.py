@@ -1,10 +1,10 @@
-"""A buffer is donated, and passed as another argument as well."""
+"""A donated buffer is also passed as another argument."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="donated-twice",
-    title="a buffer is donated, and passed as another argument as well",
+    title="a donated buffer is also passed as another argument",
     source="https://github.com/jax-ml/jax/issues/9635",
     story="The caller donates a buffer that it also passes as another argument.",
     sound=SmallDocument(text="a = host.write; b = host.write; c = f a b; host.read c", slots="a=0 b=64"),

@@ -7,9 +7,9 @@ SCENARIO = SmallScenario(
     title="an output takes a donated input that is still read",
     source="https://github.com/jax-ml/jax/issues/39625",
     story=(
-        "A result depends on the order of the outputs when inputs are donated. The cause was "
-        "not seen; it looks like this: an output is laid over a donated input from which "
-        "another output still copies, and the order of the outputs decides which comes first."
+        "If inputs are donated, a result depends on the order of the outputs. The report does not show the cause. This "
+        "scenario assumes one: an output takes the bytes of a donated input from which another output still copies, "
+        "and the order of the outputs decides which is computed first."
     ),
     sound=SmallDocument(
         text="s = host.write; v = host.write; o = sub! v v; p = copy s; host.read o; host.read p", slots="s=0 o=64"
@@ -19,5 +19,5 @@ SCENARIO = SmallScenario(
     expected=(("C11", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "BadShare", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A check of the pair: the donor is read after the recipient is written.",
+    caught="A check of the in-place pair: the donor is read after the recipient was written.",
 )

@@ -1,16 +1,15 @@
-"""With two buffers in turn, the third layer takes the first buffer one wait too soon."""
+"""The third layer overwrites the first of two alternating buffers, because one wait is missing."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="double-buffer",
-    title="with two buffers in turn, the third layer takes the first buffer one wait too soon",
+    title="the third layer overwrites the first of two alternating buffers, because one wait is missing",
     source="https://github.com/NVIDIA/Megatron-LM/pull/5222",
     story=(
-        "Gradients of three layers go into two buffers in turn, and a reduce-scatter on its own "
-        "stream (1) empties each. Before the third layer writes the first buffer again it must "
-        "wait for that buffer's reduce-scatter; one wait is missing, and a gradient that is being "
-        "reduced is written over."
+        "The gradients of three layers alternate between two buffers, and a reduce-scatter on its own stream (1) reads "
+        "each buffer. Before the third layer writes the first buffer again, it must wait for the reduce-scatter of "
+        "that buffer. This wait is missing, so a gradient is overwritten while it is being reduced."
     ),
     sound=SmallDocument(
         text=(
@@ -32,7 +31,6 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams. The error is small and depends on timing, so no "
-        "comparison of losses finds it."
+        "Happens-before over the streams. The error is small and depends on timing; no comparison of losses finds it."
     ),
 )

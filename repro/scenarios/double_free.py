@@ -1,15 +1,14 @@
-"""A buffer is freed twice, and two others get its place."""
+"""A buffer is freed twice, and its slot is given to two other buffers."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="double-free",
-    title="a buffer is freed twice, and two others get its place",
+    title="a buffer is freed twice, and its slot is given to two other buffers",
     source="https://github.com/pytorch/pytorch/pull/103720",
     story=(
-        "An in-place op frees its operand, and the list of buffers to free at the end does not "
-        "know it: generated code deleted one buffer twice. An allocator that believes both "
-        "gives out one place twice."
+        "An in-place op frees its operand, but the list of buffers to free at the end still has that operand. So the "
+        "generated code deleted one buffer twice. An allocator that accepts both frees gives its bytes to two buffers."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = relu! a; c = g b; d = h b; e = k c d; host.read e",
@@ -22,5 +21,5 @@ SCENARIO = SmallScenario(
     expected=(("C12", "plan"), ("C13", "plan")),
     reports={"S": "DoubleFree AllocOverLive StaleRead Overlap LifetimeIgnored", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A replay of allocations and frees: each block is given back once.",
+    caught="A replay of allocations and frees, which checks that each block is freed once.",
 )

@@ -1,13 +1,14 @@
-"""The result of an encoder lies in the arena of the decoder."""
+"""The result of an encoder is in memory that the decoder's plan reuses."""
 
 from repro import Role, SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="encoder-result",
-    title="the result of an encoder lies in the arena of the decoder",
+    title="the result of an encoder is in memory that the decoder's plan reuses",
     source="https://github.com/ggml-org/whisper.cpp/pull/1964",
     story=(
-        "The encoder's result is kept for the decoder's graphs, in memory that the decoder's plan takes to be free."
+        "The result of the encoder is kept for the graphs of the decoder. The plan of the decoder reuses the memory of "
+        "that result."
     ),
     sound=SmallDocument(
         text="x = host.write; r:e = enc x; host.read r",
@@ -35,6 +36,6 @@ SCENARIO = SmallScenario(
     expected=(("C07", "plan"),),
     reports={"S": "StaleRead Overlap LifetimeIgnored", "R": "StaleRead Overlap"},
     not_run="H P D K",
-    caught="One session over both graphs: state is laid in one run and read in the next.",
-    reasons={"P": "two programs over one memory, of which the sanitized runtime runs one"},
+    caught="One session with both graphs: the state is written in one run and read in the next.",
+    reasons={"P": "two programs run over one memory, and the sanitized runtime can run only one of them"},
 )

@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="a gradient outside the graph is read after the next call",
     source="https://github.com/tinygrad/tinygrad/issues/16571",
     story=(
-        "A lazy gradient outside the captured graph still refers to a buffer inside. Each replay "
-        "moves something else there, so the value is right at capture and wrong ever after."
+        "A lazy gradient outside the captured graph still refers to a buffer inside the graph. Each replay writes "
+        "something else to that buffer, so the gradient is right at capture and wrong after every replay."
     ),
     sound=SmallDocument(
         text="first:e = host.write; y = f before:e; after:e = g y; t = h y; host.read t",
@@ -21,11 +21,11 @@ SCENARIO = SmallScenario(
     expected=(("C07", "caller"),),
     reports={"S": "StaleRead HistoryRead", "R": "StaleRead", "P": "StaleRead", "D": "operand"},
     not_run="H",
-    caught="The second run, compared with the first; no program says who holds a value outside.",
+    caught="A comparison of the second run with the first; no program says who holds a value outside the graph.",
     reasons={
         "class": (
-            "nothing in the program says who holds it outside; what shows is a value of one run that "
-            "the next one counts on"
+            "the program does not say who holds the value outside the graph; it shows only that a run relies on a "
+            "value of an earlier run"
         )
     },
 )

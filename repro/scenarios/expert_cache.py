@@ -1,14 +1,14 @@
-"""A state is placed where a temporary is placed as well."""
+"""A state has the same place as a temporary."""
 
 from repro import Role, SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="expert-cache",
-    title="a state is placed where a temporary is placed as well",
+    title="a state has the same place as a temporary",
     source="https://github.com/ggml-org/llama.cpp/pull/23170",
     story=(
-        "A cache of expert weights lies in the scheduler's temporary memory. The next computation "
-        "takes it while the cache says that it is valid."
+        "A cache of expert weights is in the temporary memory of the scheduler. The next computation overwrites this "
+        "memory, while the cache is still marked valid."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = g a s; host.read b", slots="s=0 a=64 b=128", roles={"s": Role.STATE}
@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C07", "plan"),),
     reports={"S": "StaleRead Overlap LifetimeIgnored", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A check that nothing in a plan lies on a state.",
+    caught="A check that no buffer of a plan overlaps a state.",
 )

@@ -1,14 +1,14 @@
-"""An application keeps features in an input."""
+"""An application expects an input to keep its bytes from run to run."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="features-in-input",
-    title="an application keeps features in an input",
+    title="an application expects an input to keep its bytes from run to run",
     source="https://github.com/tensorflow/tensorflow/issues/35117",
     story=(
-        "The application writes its input once and expects it to be there in the next invocation. "
-        "The input's memory is the arena's, and op results go there."
+        "The application writes its input once, and expects the input to have the same bytes in the next invocation. "
+        "But the input is in the arena, where later ops write their results."
     ),
     sound=SmallDocument(
         text="f = host.write; a = one f; b = two a; host.read b", slots="f=0 a=64 b=0", runs=((), (), ())
@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C06", "caller"),),
     reports={"S": "StaleRead HistoryRead", "R": "StaleRead", "P": "StaleRead", "D": "operand"},
     not_run="H",
-    caught="A session of three runs: the first is right, the second reads what the first left.",
+    caught="A session of three runs: the first run is right, and the second run reads bytes that the first run left.",
 )

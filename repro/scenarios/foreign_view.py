@@ -7,9 +7,9 @@ SCENARIO = SmallScenario(
     title="an in-place op runs over a parameter seen through a view",
     source="https://github.com/ggml-org/whisper.cpp/pull/1677",
     story=(
-        "Views came to belong to the allocator's buffer, so the test of ownership let an in-"
-        "place op run over a view of memory that the allocator does not own; transcriptions "
-        "came out wrong. Here that memory is a parameter, and the first run changes it."
+        "After a change, views belonged to the allocator's buffer. So the test of ownership let an in-place op run "
+        "over a view of memory that the allocator does not own, and transcriptions were wrong. Here that memory is a "
+        "parameter, and the first run changes it."
     ),
     sound=SmallDocument(
         text="x = host.write; v:w = view w; y = relu! v; z = add y x; host.read z",
@@ -22,11 +22,11 @@ SCENARIO = SmallScenario(
     expected=(("C03", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "BadShare", "R": "StaleRead", "P": "StaleRead", "D": "operand"},
     not_run="H",
-    caught=("Two runs in the test instead of one, and a check that nothing in a plan writes to what outlives the run."),
+    caught="A test with two runs, and a check that no buffer of a plan overlaps memory that persists after a run.",
     reasons={
         "class": (
-            "the view is not lost, it is only how the op sees the parameter; without it the same op over the "
-            "same parameter is the same fault, and what mends either is the pair"
+            "the view is tracked correctly, it only is the way in which the op reads the parameter; the same op "
+            "without the view has the same fault, and in both cases removing the in-place pair mends it"
         )
     },
 )

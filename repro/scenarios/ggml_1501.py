@@ -18,13 +18,12 @@ with 4 layers as with 30."""
 
 SCENARIO = Scenario(
     name="ggml-1501",
-    title="30-layer LoRA backward does not learn; pinning every node cures it",
+    title="the backward pass of a 30-layer LoRA model does not learn; pinning every node cures it",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "rms_norm_back is on ggml's in-place list, so its result may take the memory of the incoming gradient. "
-        "Before ggml 0.15.0 the "
-        "CPU kernel copied x into the result first and then read the gradient, which by then was gone. The "
-        "plan is legal throughout."
+        "rms_norm_back is on ggml's in-place list, so its result may take the memory of the incoming gradient. Before "
+        "ggml 0.15.0 the CPU kernel copied x into the result first, and then read the gradient, which was overwritten "
+        "by then. The plan is legal."
     ),
     training=TRAINING,
     expected=(("C04", "kernel"),),
@@ -32,7 +31,7 @@ SCENARIO = Scenario(
     kernels={"rms_norm_back": "two_pass"},
     on_ggml=OnGgml(fixed="0.15.0", partial_pins_fixed="0.26.0"),
     caught=(
-        "A test of every kernel on the in-place list with its result over each operand; or one training "
-        "step beside the same step without reuse, compared gradient by gradient."
+        "A test of every kernel on the in-place list, with its result over each operand. Or a comparison of every "
+        "gradient of one training step with the same step without reuse."
     ),
 )

@@ -1,4 +1,4 @@
-"""What the reporter of ggml issue 1501 believed: the planner forgets one consumer of a gradient."""
+"""The hypothesis in ggml issue 1501: the planner misses a reader of a gradient."""
 
 from dataclasses import replace
 
@@ -45,20 +45,19 @@ def residual_read(program: Program) -> tuple[int, int]:
 
 SCENARIO = Scenario(
     name="ggml-1501-as-reported",
-    title="the belief misses a reader of a gradient, its slot is reused, the loss stays high",
+    title="the planner misses a reader of a gradient and reuses its slot, and the loss stays high",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "The report's own hypothesis: the planner undercounts the consumers of a gradient and gives its slot "
-        "away while an op still has "
-        "to read it. Real ggml does not do this; a planner that does looks the same from outside."
+        "The hypothesis of the report is that the planner undercounts the consumers of a gradient, and gives its slot "
+        "away while an op still has to read it. Real ggml does not do this. A planner that does has the same symptom."
     ),
     training=TRAINING,
     expected=(("C01", "plan"),),
     reports="S L P D",
     belief=forget_residual,
-    reasons={"class": "the bug behind the report is ggml-1501; this one is what the report took it for"},
+    reasons={"class": "the real bug of the report is the scenario ggml-1501; this scenario is what the report assumed"},
     caught=(
-        "A replay of the plan over the graph that runs: the add reads what another op wrote. Comparing "
-        "believed with derived lifetimes names the reader that was left out."
+        "A replay of the plan on the graph that runs: the add reads bytes that another op wrote. Or a comparison of "
+        "believed with derived lifetimes, which names the missed reader."
     ),
 )

@@ -1,4 +1,4 @@
-"""A plan for the forward graph, run with the backward graph."""
+"""A plan of the forward graph is kept when the graph is extended by its backward graph."""
 
 from repro.scenario import GgmlFault
 
@@ -7,24 +7,22 @@ SCENARIO = GgmlFault(
     title="a backward graph is planned over forward tensors that were planned without it",
     source="https://github.com/ggml-org/ggml/pull/999",
     story=(
-        "The forward graph is allocated, then extended by its backward graph and allocated again. What has an "
-        "address keeps it: "
-        "forward tensors lie as the forward graph alone allowed, on top of each other, while backward ops "
-        "still read them."
+        "The forward graph is allocated, then extended by its backward graph, and allocated again. A tensor that has "
+        "an address keeps it. So forward tensors that share bytes in the plan of the forward graph alone still share "
+        "them while backward ops read these tensors."
     ),
     fault="forward-then-backward",
     expected=(("C08", "plan"),),
     reports="S D",
     not_run="H R P K",
     caught=(
-        "A replay of the backward graph on the addresses that it runs with: forward tensors share bytes "
-        "while both are needed."
+        "A replay of the backward graph on the addresses with which it runs: forward tensors that are needed share "
+        "bytes."
     ),
     reasons={
         "class": (
-            "nothing is kept from one run to the next; one graph runs, once, and what is read late was "
-            "written in that run. The plan is legal for the forward graph, which it was made for; the graph "
-            "that runs on it is another"
+            "no value is kept from one run to the next: one graph runs once, and every late read is of a value of that "
+            "run. The plan is legal for the forward graph, for which it was made; another graph runs on it"
         )
     },
 )

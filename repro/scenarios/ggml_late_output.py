@@ -1,22 +1,21 @@
-"""OUTPUT set too late: the host reads a tensor that the planner did not know to be an output."""
+"""The flag OUTPUT is set after the plan is made, so the planner ignores it."""
 
 from repro.scenario import GgmlFault
 
 SCENARIO = GgmlFault(
     name="ggml-late-output",
-    title="ggml_set_output after the plan is made changes nothing",
+    title="ggml_set_output has no effect after the plan is made",
     source="https://github.com/ggml-org/ggml/issues/1151",
     story=(
-        "The flag OUTPUT is read when a plan is made. Set between reserve and allocation it is silently "
-        "ignored, since nothing "
-        "else about the graph has changed; the host then reads what a later op left."
+        "The flag OUTPUT is read when a plan is made. If it is set between reserve and allocation, ggml ignores it "
+        "silently, because nothing else in the graph has changed. The host then reads bytes that a later op wrote."
     ),
     fault="late-output",
     expected=(("C05", "caller"),),
     reports="S L D",
     not_run="H R P K",
     caught=(
-        "A replay with the flags as they are when the graph runs: the host reads what another op wrote. "
-        "Or an error where OUTPUT is set after the plan."
+        "A replay with the flags that are set when the graph runs: the host reads bytes that another op wrote. Or an "
+        "error if OUTPUT is set after the plan was made."
     ),
 )

@@ -1,4 +1,4 @@
-"""Accumulators that are never set to zero."""
+"""Gradient accumulators are never set to zero."""
 
 from repro.scenario import GgmlFault
 
@@ -7,18 +7,16 @@ SCENARIO = GgmlFault(
     title="gradients of ggml-opt add up from step to step",
     source="ggml-opt.cpp, ggml 0.13.1 to 0.26.0",
     story=(
-        "With graphs built anew for every step and an optimizer period of 1, ggml-opt never zeroes its "
-        "gradient accumulators: "
-        "the reset is asked for only where the period is longer, and acts on a graph that is not there yet. "
-        "The memory plan has "
-        "no part in it."
+        "If graphs are built anew for every step and the optimizer period is 1, ggml-opt never zeroes its gradient "
+        "accumulators. It resets them only if the period is longer, and then on a graph that does not exist yet. The "
+        "memory plan is not involved."
     ),
     fault="opt-accumulators",
     expected=(("C14", "caller"),),
     reports="S R D",
     not_run="H P K",
     caught=(
-        "Two steps beside twice one step: the second gradient is the sum of both. Or a shadow of what was "
-        "zeroed in this run."
+        "A comparison of two steps with the first step run twice: the second gradient is the sum of both. Or a shadow "
+        "memory of the bytes zeroed in this run."
     ),
 )

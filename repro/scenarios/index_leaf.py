@@ -7,9 +7,9 @@ SCENARIO = SmallScenario(
     title="an index leaf is freed between the forward and the backward pass",
     source="https://github.com/matz/spinel/issues/1449",
     story=(
-        "The token ids are read by the forward lookup and once more by the backward one. Planned "
-        "over the forward pass they are dead after the first, and the loss takes their slot; the "
-        "backward lookup reads a loss as an index."
+        "The forward lookup reads the token ids, and the backward lookup reads them again. In a plan over the forward "
+        "pass only, the ids are dead after the first lookup, and the loss takes their slot. The backward lookup then "
+        "reads a loss as an index."
     ),
     sound=SmallDocument(
         text="i = host.write; h = rows i; loss = ce h; g = rows_back loss i; host.read g",
@@ -21,13 +21,8 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "One plan and one check over forward and backward. An address sanitizer saw nothing: the "
-        "arena is one allocation."
+        "One plan and one check over forward and backward together. An address sanitizer saw nothing, as the arena is "
+        "one allocation."
     ),
-    reasons={
-        "R": (
-            "one run: it is wrong in every run alike, and R reports what only a later run shows; the "
-            "first run has already told it"
-        )
-    },
+    reasons={"R": "there is only one run, and R reports only faults that a later run shows first"},
 )

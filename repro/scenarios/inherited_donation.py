@@ -1,17 +1,16 @@
-"""A subgraph takes its parent's list of donated inputs for its own."""
+"""A subgraph uses its parent's list of donated inputs as its own."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="inherited-donation",
-    title="a subgraph takes its parent's list of donated inputs for its own",
+    title="a subgraph uses its parent's list of donated inputs as its own",
     source="https://github.com/pytorch/pytorch/pull/192840",
     story=(
-        "A backward graph may write over the inputs that are donated to it; a list names them by "
-        "number. Subgraphs inherited the list, though their inputs are numbered in another way, so a "
-        "saved tensor that was never donated counted as such. The backward of a region that is used "
-        "twice then wrote its result over it in the first call, and the second call read that: "
-        "gradients were silently wrong."
+        "A backward graph may overwrite the inputs that are donated to it; a list has their numbers. Subgraphs "
+        "inherited the list, although their inputs are numbered differently. So a saved tensor counted as donated, "
+        "although it never was. The backward of a region that is used twice overwrote the tensor with its result in "
+        "the first call, and the second call read that result. Gradients were silently wrong."
     ),
     sound=SmallDocument(
         text="s = host.write; t = host.write; @region/1 g = mul! s t; @region/2 h = mul! s t; d = add g h; host.read d",
@@ -25,8 +24,8 @@ SCENARIO = SmallScenario(
     caught="A check of the pair at each call: the donor is read by the second call.",
     reasons={
         "class": (
-            "no input was handed over, the subgraph only took it for one; what is left is an op in place over a "
-            "value with a second reader, and what mends it is the pair"
+            "no input was donated, the subgraph only assumed so; the fault that remains is an in-place op over a value "
+            "with a second reader, and removing the pair mends it"
         )
     },
 )

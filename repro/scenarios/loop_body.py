@@ -1,14 +1,14 @@
-"""The body of a loop is planned without the buffers that live around it."""
+"""The plan of a loop's body leaves out the buffers that live around the loop."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="loop-body",
-    title="the body of a loop is planned without the buffers that live around it",
+    title="the plan of a loop's body leaves out the buffers that live around the loop",
     source="https://github.com/tensorflow/tflite-micro/pull/947",
     story=(
-        "Each subgraph was planned by itself. What lives around a loop and is read behind it is "
-        "not there in the plan of the body, and a temporary of the body takes its bytes."
+        "Each subgraph was planned by itself. A buffer that lives around a loop and is read after it is missing from "
+        "the plan of the body, so a temporary of the body takes its bytes."
     ),
     sound=SmallDocument(
         text="x = host.write; o = f x; @while t = g x; @while u = h t; y = k u o; host.read y", slots="o=0 t=64 u=128"
@@ -18,11 +18,11 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Lifetimes on the clock of the call tree, checked over the whole tree.",
+    caught="Lifetimes in the step numbers of the whole call tree, checked over the whole tree.",
     reasons={
         "class": (
-            "C15 is what two calls beside each other do to one another; between a call and its "
-            "surroundings the class is that of the mechanism"
+            "C15 is for two calls on the same level that disturb each other; between a call and the ops around it, the "
+            "class is that of the mechanism"
         )
     },
 )

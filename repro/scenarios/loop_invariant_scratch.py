@@ -7,9 +7,9 @@ SCENARIO = SmallScenario(
     title="a buffer that a loop reads dies in its first iteration",
     source="https://github.com/hw-native-sys/PTOAS/pull/913",
     story=(
-        "A buffer filled before a loop is read in each iteration. The planner ended its life at "
-        "the last use inside the body, and a scratch buffer allocated later in the same iteration "
-        "took it; the second iteration reads scratch."
+        "A buffer that is filled before a loop is read in each iteration. The planner ended its life at the last use "
+        "inside the body. A scratch buffer that is allocated later in the same iteration takes its bytes, so the "
+        "second iteration reads scratch."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; s = use a; u = keep s; t = use a; v = keep2 u t; host.read v",
@@ -21,7 +21,7 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "The lifetimes believed, compared with those of the unrolled loop: a buffer read in each "
-        "iteration lives to the end of the last."
+        "A comparison of the believed lifetimes with those of the unrolled loop: a buffer that is read in each "
+        "iteration lives to the end of the last iteration."
     ),
 )

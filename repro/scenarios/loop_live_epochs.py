@@ -1,17 +1,17 @@
-"""A buffer is taken to be free between its epochs, although the next turn is loaded ahead."""
+"""The planner takes a buffer to be free although the next iteration is loaded ahead."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="loop-live-epochs",
-    title="a buffer is taken to be free between its epochs, although the next turn is loaded ahead",
+    title="the planner takes a buffer to be free between two iterations, although the next is loaded ahead",
     source="https://github.com/tile-ai/tilelang/pull/2185",
     story=(
-        "A planner of shared memory follows the life of a buffer from barrier to barrier, epoch by "
-        "epoch: behind the last use in one turn of a loop its bytes are free until the next turn "
-        "fills it. The loop is pipelined, so the next turn is filled ahead, before the rest of "
-        "this one has run, and a buffer of that rest has the bytes. The planner was taken back "
-        "(#2281). The turn stands here as it runs, one behind the other."
+        "A planner of shared memory follows the life of a buffer from barrier to barrier. After the last use in one "
+        "iteration of a loop, it takes the bytes to be free until the next iteration fills the buffer. But the loop is "
+        "pipelined: the next iteration fills the buffer before the rest of this iteration has run, and another buffer "
+        "of that rest has the bytes. The planner was reverted (#2281). The program here has the iterations unrolled, "
+        "in the order in which they run."
     ),
     sound=SmallDocument(
         text=(
@@ -25,5 +25,5 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="The gaps believed, compared with the accesses in the order in which the pipeline has put them.",
+    caught="A comparison of the believed gaps with the accesses in the order in which the pipeline executes them.",
 )

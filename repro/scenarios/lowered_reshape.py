@@ -1,14 +1,14 @@
-"""A reshape is no longer a view once it is lowered."""
+"""After lowering, the planner does not know that a reshape is a view."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="lowered-reshape",
-    title="a reshape is no longer a view once it is lowered",
+    title="after lowering, the planner does not know that a reshape is a view",
     source="https://github.com/apache/tvm/pull/20134",
     story=(
-        "The planner knew reshape before lowering. What it is lowered to returns the same memory, "
-        "but the planner took the result for a buffer of its own, and let the storage go."
+        "The planner knew the op reshape before lowering. The lowered op returns the same memory, but the planner "
+        "believed that its result was a buffer of its own, and freed the storage too early."
     ),
     sound=SmallDocument(text="x = host.write; s = f x; r = g x; o = add r v:s; host.read o", slots="s=0 r=64 o=128"),
     place="belief",
@@ -16,5 +16,5 @@ SCENARIO = SmallScenario(
     expected=(("C02", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A plan check after lowering, on storages instead of op names.",
+    caught="A check of the plan after lowering, by storages instead of op names.",
 )

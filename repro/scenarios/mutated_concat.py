@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="a slice of a concatenation is read after the concatenation was changed",
     source="https://github.com/pytorch/pytorch/pull/178032",
     story=(
-        "The operands of a concatenation were made views of its result, and the result was "
-        "changed later. What is read as the operand is the changed value."
+        "A pass made the operands of a concatenation views of its result, and the result was changed later. A read of "
+        "an operand then finds the changed value."
     ),
     sound=SmallDocument(text="x = host.write; c = cat x x; n:c = put! c; u = use n; host.read u", slots="c=0 u=64"),
     place="caller",
@@ -16,11 +16,10 @@ SCENARIO = SmallScenario(
     expected=(("program", "caller"),),
     reports={"S": "OverwrittenRead", "P": "OverwrittenRead"},
     not_run="H R",
-    caught="A replay by value: the read wants the version before the mutation.",
+    caught="A replay by value: the read expects the version from before the mutation.",
     reasons={
         "class": (
-            "what is read is the changed value under every plan: it is the program that the pass "
-            "made, and no plan of it"
+            "the read finds the changed value under every plan; the program that the pass made is wrong, not its plan"
         )
     },
 )

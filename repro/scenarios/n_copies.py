@@ -1,14 +1,14 @@
-"""The index of the current copy moves on before the copy is read."""
+"""The index of the current copy is advanced before the copy is read."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="n-copies",
-    title="the index of the current copy moves on before the copy is read",
+    title="the index of the current copy is advanced before the copy is read",
     source="https://github.com/ggml-org/llama.cpp/pull/14855",
     story=(
-        "Inputs have one copy for each run in flight, and an index says which is current. It "
-        "moves on inside compute, so the graph reads the copy that this run did not fill."
+        "Each input has one copy for each run in flight, and an index says which copy is current. The index is "
+        "advanced inside compute, so the graph reads a copy that this run did not fill."
     ),
     sound=SmallDocument(
         text="in0 = host.write; in1 = host.write; t = copy in0; y = f t; o = back y; host.read o",
@@ -21,5 +21,5 @@ SCENARIO = SmallScenario(
     expected=(("C10", "schedule"),),
     reports={"S": "StaleRead HistoryRead", "R": "StaleRead", "P": "StaleRead", "D": "operand"},
     not_run="H",
-    caught="The second run with two copies in flight: the first is right.",
+    caught="A test of the second run with two copies in flight, because the first run is right.",
 )

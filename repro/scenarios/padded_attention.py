@@ -1,14 +1,14 @@
-"""Attention reads the padding behind the rows written."""
+"""Attention reads the padding after the rows that were written."""
 
 from repro import Role, SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="padded-attention",
-    title="attention reads the padding behind the rows written",
+    title="attention reads the padding after the rows that were written",
     source="https://github.com/ggml-org/whisper.cpp/pull/3941",
     story=(
-        "Keys and values are written for n rows and read for n rounded up to 256, without a mask. "
-        "What is behind the rows comes from earlier requests."
+        "Keys and values are written for n rows. They are read for n rounded up to 256, without a mask. The bytes "
+        "after the n rows are those of earlier requests."
     ),
     sound=SmallDocument(
         text="n = host.write; k:kv[8] = put n; y = attn w:kv[8]; host.read y",
@@ -21,11 +21,6 @@ SCENARIO = SmallScenario(
     expected=(("C14", "caller"),),
     reports={"S": "UninitialisedRead", "P": "UninitialisedRead"},
     not_run="H",
-    caught=("A shadow of the bytes written in this run; or a second request that answers differently from the first."),
-    reasons={
-        "R": (
-            "it is wrong in every run alike, and R reports what only a later run shows; the first run "
-            "has already told it"
-        )
-    },
+    caught="A shadow memory of the bytes written in this run. Or a second request that gets a different answer.",
+    reasons={"R": "the first run is already wrong; R reports only faults that a later run shows first"},
 )

@@ -1,18 +1,17 @@
-"""Branches on several streams under a plan that is legal in list order only."""
+"""Branches run on several streams under a plan that is legal in list order only."""
 
 from repro.scenario import Scenario
 from repro.scenarios.ggml_1501 import TRAINING
 
 SCENARIO = Scenario(
     name="parallel-branches",
-    title="q, k and v run side by side, each in the memory another still reads",
+    title="q, k and v run in parallel, and each overwrites memory that another still reads",
     source="https://github.com/microsoft/onnxruntime/issues/7633",
     story=(
-        "The planner gives a slot away after its last reader in list order, and lets ops work in place after "
-        "theirs. Run one by one, that is "
-        "right. With independent branches on three streams, each waiting for what it reads but not for those "
-        "whose slots it takes, an op "
-        "of one branch writes where another branch has yet to read. No check that follows one order finds anything."
+        "The planner gives a slot away after its last reader in list order, and lets an op run in place after that "
+        "reader. If the ops run one by one, this is right. Here independent branches run on three streams. Each op "
+        "waits for its operands, but not for the readers of the slots that it takes. So an op of one branch overwrites "
+        "bytes that another branch has yet to read. No check that follows one order finds the fault."
     ),
     training=TRAINING,
     expected=(("C09", "plan"),),

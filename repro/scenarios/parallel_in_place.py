@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="an op runs in place over a value that a parallel branch reads",
     source="https://github.com/microsoft/onnxruntime/issues/7633",
     story=(
-        "An op runs in place over a shape that another branch reads. In the order of the list the "
-        "other branch is first; the parallel executor does not keep it."
+        "An op runs in place over a shape that another branch reads. In the order of the list the other branch is "
+        "first, but the parallel executor does not keep that order."
     ),
     sound=SmallDocument(
         text="x = host.write; b = g x ~1 ^0; a = f! x ^1; y = h a b ^1; host.read y",
@@ -22,6 +22,6 @@ SCENARIO = SmallScenario(
     not_run="R",
     caught="Happens-before: no wait orders the reader and the writer. No run in list order can fail.",
     reasons={
-        "S": ("S replays the order of the list, in which nothing is wrong; the other orders are H's, which reports it")
+        "S": "S replays the order of the list, in which nothing is wrong; H examines other orders and reports the race"
     },
 )

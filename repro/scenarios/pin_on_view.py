@@ -1,14 +1,14 @@
-"""A pin on a view does not reach its storage."""
+"""A pin on a view does not protect the storage of the view."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="pin-on-view",
-    title="a pin on a view does not reach its storage",
+    title="a pin on a view does not protect the storage of the view",
     source="https://github.com/tetherto/qvac-fabric-llm.cpp/pull/232",
     story=(
-        "The caller flags a view as output. The planner asks a buffer for its flag, finds none on "
-        "the storage, and gives the storage away."
+        "The caller flags a view as output. The planner looks for the flag on the storage only, finds none, and gives "
+        "the storage away."
     ),
     sound=SmallDocument(
         text=("x = host.write; a = f x; v:a = view a; b = g v; d = h x; e = k b d; host.read e; host.read v"),

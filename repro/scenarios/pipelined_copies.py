@@ -1,4 +1,4 @@
-"""With four copies in turn, the fifth run takes the first copy without waiting for its event."""
+"""The fifth run overwrites the first of four copies without waiting for its event."""
 
 from repro import SmallDocument, SmallScenario
 
@@ -11,14 +11,14 @@ COPIED = (
 
 SCENARIO = SmallScenario(
     name="pipelined-copies",
-    title="with four copies in turn, the fifth run takes the first copy without waiting for its event",
+    title="the fifth run overwrites the first of four copies without waiting for its event",
     source="https://github.com/ggml-org/llama.cpp/pull/20463",
     story=(
-        "A pipelined scheduler keeps four copies of what goes from one backend to another, one for "
-        "each run that may be under way, and the second backend (stream 1) records an event "
-        "behind each split. Copies were made asynchronous, and the fifth run copies into the "
-        "first one's bytes before the event of the split that reads them. Rebuilt from the class "
-        "of fault: on two CPU backends, whose calls return when they are done, it cannot show."
+        "A pipelined scheduler keeps four copies of the data that go from one backend to another, one for each run in "
+        "flight. The second backend (stream 1) records an event after each split. After copies were made asynchronous, "
+        "the fifth run copies into the bytes of the first copy before the event of the split that reads them. The "
+        "scenario is rebuilt from the class of fault: two CPU backends cannot show it, because their calls are "
+        "synchronous."
     ),
     sound=SmallDocument(text=COPIED.format(" ^6"), slots="c0=0 c1=64 c2=128 c3=192 c4=0"),
     place="schedule",
@@ -26,5 +26,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the backends: four runs later, and then in some runs only.",
+    caught="Happens-before over the backends. The fault shows only four runs later, and then not in every run.",
 )

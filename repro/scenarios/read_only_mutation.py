@@ -1,15 +1,15 @@
-"""A mutated buffer dies with its mutation."""
+"""A buffer that is wrongly declared as mutated dies at that op."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="read-only-mutation",
-    title="a mutated buffer dies with its mutation",
+    title="a buffer that is wrongly declared as mutated dies at that op",
     source="https://github.com/pytorch/pytorch/issues/183575",
     story=(
-        "A fused kernel declared the moment it only reads as mutated. The planner ended the old "
-        "buffer's life with that mutation and reused it, and an unrelated cast lands in the "
-        "optimizer's moment, which then equals the raw gradient."
+        "A fused kernel only reads the optimizer's moment, but was declared to mutate it. The planner ended the life "
+        "of the old buffer at that mutation and reused it. An unrelated cast then overwrites the moment, which "
+        "afterwards equals the raw gradient."
     ),
     sound=SmallDocument(
         text=(
@@ -23,7 +23,7 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "Effects taken from the kernel's body instead of its declaration; the replay of the plan "
-        "then shows the moment read after the cast took its bytes."
+        "Effects taken from the body of the kernel instead of its declaration. The replay of the plan then shows that "
+        "the moment is read after the cast took its bytes."
     ),
 )

@@ -1,16 +1,15 @@
-"""A reduced gradient is copied out on another stream, and freed on its own."""
+"""A reduced gradient is copied on another stream, and its memory is freed on its own stream."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="reduce-scatter-output",
-    title="a reduced gradient is copied out on another stream, and freed on its own",
+    title="a reduced gradient is copied on another stream, and its memory is freed on its own stream",
     source="https://github.com/pytorch/pytorch/pull/180665",
     story=(
-        "The output of a reduce-scatter is allocated on the stream of the reduce-scatter (1), and "
-        "copied to the host on the stream of the all-reduce (2). The caching allocator knows the "
-        "first stream only: when the last reference goes, the next reduce-scatter gets the block "
-        "while the copy may still read it."
+        "The output of a reduce-scatter is allocated on the stream of the reduce-scatter (1), and copied to the host "
+        "on the stream of the all-reduce (2). The caching allocator knows the first stream only. When the last "
+        "reference is dropped, the next reduce-scatter gets the block while the copy may still read it."
     ),
     sound=SmallDocument(
         text=(

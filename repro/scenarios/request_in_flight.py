@@ -1,17 +1,16 @@
-"""The blocks of a finished request are given out while its step in flight writes them."""
+"""The blocks of a finished request are reused while its step in flight writes them."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="request-in-flight",
-    title="the blocks of a finished request are given out while its step in flight writes them",
+    title="the blocks of a finished request are reused while its step in flight writes them",
     source="https://github.com/vllm-project/vllm/issues/45357",
     story=(
-        "A request is ended while its step is in flight, and its blocks are freed by the "
-        "scheduler. Another request takes one and loads its keys there on a second stream (1); "
-        "the step of the first one writes its own over them. Cure: free it after the step in "
-        "flight has ended. Rebuilt from the class of fault that the report names; the pool of the "
-        "report itself is not run here."
+        "A request is ended while its step is in flight, and the scheduler frees its blocks. Another request takes a "
+        "block and loads its keys there on a second stream (1). The step of the first request overwrites these keys "
+        "with its own. Cure: free the block after the step in flight has ended. The scenario is rebuilt from the class "
+        "of fault that the report names; the report's own pool is not run here."
     ),
     sound=SmallDocument(
         text="x = host.write; p = host.write; k = step x; s = sample k; m = load p ~1 ^1 ^3; y = attend m ^4; o = join y s; host.read o",
@@ -24,7 +23,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught=(
-        "Happens-before with the step as an op of its stream; the scheduler's own order says nothing of the device."
-    ),
+    caught="Happens-before in which the step is an op of its stream; the scheduler does not order the device.",
 )

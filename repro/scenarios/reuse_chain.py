@@ -1,15 +1,15 @@
-"""A chain of reuse over two streams loses its root, and its last reader with it."""
+"""A chain of reuse over two streams loses its root and the last reader of the root."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="reuse-chain",
-    title="a chain of reuse over two streams loses its root, and its last reader with it",
+    title="a chain of reuse over two streams loses its root and the last reader of the root",
     source="https://github.com/microsoft/onnxruntime/pull/32466",
     story=(
-        "b reuses the buffer of a, and c, on another stream (1), that of b. The scratch table "
-        "that follows such chains is reset for each stream, so c is filed under b and not under "
-        "a, the root; its readers do not hold the root, which is given away while they run."
+        "b reuses the buffer of a, and c, on another stream (1), reuses the buffer of b. The scratch table that "
+        "follows such chains is reset for each stream. So c is recorded under b instead of under the root a. The "
+        "readers of c do not keep the root alive, and its bytes are given away while they run."
     ),
     sound=SmallDocument(
         text=(
@@ -28,7 +28,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams, on storages: the reader of c and the writer of d meet "
-        "in bytes, whatever the table says."
+        "Happens-before over the streams, by storage: the reader of c and the writer of d access the same bytes, "
+        "whatever the table says."
     ),
 )

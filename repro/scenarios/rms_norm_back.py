@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="a kernel writes x and then reads dz again",
     source="https://github.com/ggml-org/ggml/issues/1491",
     story=(
-        "The result may take the memory of the incoming gradient. The kernel copies x into the "
-        "result first and then reads the gradient, which is gone. The plan is legal."
+        "The result may take the memory of the incoming gradient. The kernel copies x into the result first, and then "
+        "reads the gradient, which is overwritten by then. The plan is legal."
     ),
     sound=SmallDocument(
         text="z = host.write; x = host.write; dz = f z; dx = norm! dz x; host.read dx", slots="dz=0 dx=0", share="dz>dx"

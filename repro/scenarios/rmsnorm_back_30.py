@@ -20,9 +20,9 @@ SCENARIO = SmallScenario(
     title="thirty norms in a row run backward in place, and no gradient is right",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "A backward pass through thirty layers, each with a norm whose result takes the memory of "
-        "the incoming gradient. The kernel writes x into the result before it reads the gradient. "
-        "Every plan on the way is legal, and pinning every node cures it."
+        "A backward pass goes through thirty layers. Each layer has a norm whose result takes the memory of the "
+        "incoming gradient. The kernel writes x into the result before it reads the gradient. The plan is legal, and "
+        "pinning every node cures it."
     ),
     sound=SmallDocument(
         text=TEXT,
@@ -36,13 +36,7 @@ SCENARIO = SmallScenario(
     reports={"D": "result", "K": "unsafe"},
     not_run="H",
     caught=(
-        "An audit of the kernel in place. Pinning cures it, and convicts nobody: it only stops "
-        "the plan from using the pair."
+        "An audit of the kernel in place. Pinning cures the bug but names no fault: it only stops the use of the pair."
     ),
-    reasons={
-        "R": (
-            "it is wrong in every run alike, and R reports what only a later run shows; the first "
-            "run has already told it"
-        )
-    },
+    reasons={"R": "the first run is already wrong; R reports only faults that a later run shows first"},
 )

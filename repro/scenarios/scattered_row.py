@@ -1,14 +1,14 @@
-"""A kernel writes behind its result, into a neighbour that is still read."""
+"""A kernel writes past the end of its result, into a neighbour that is still read."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="scattered-row",
-    title="a kernel writes behind its result, into a neighbour that is still read",
+    title="a kernel writes past the end of its result, into a neighbour that is still read",
     source="https://github.com/ggml-org/llama.cpp/pull/27283",
     story=(
-        "A row index was not checked against the rows of the result. The write goes behind the "
-        "result, into another tensor of the same pool; nothing crashes."
+        "A row index was not checked against the number of rows of the result. The write goes past the end of the "
+        "result, into another tensor of the same pool. Nothing crashes."
     ),
     sound=SmallDocument(
         text="x = host.write; a[16] = f x; b[16] = scale a; c = h b x; host.read c", slots="b=0 x=64 a=128"

@@ -1,15 +1,15 @@
-"""A buffer's life ends where the scope that reads it opens."""
+"""The planner ends a buffer's life where the scope that reads it opens."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="scope-opening-kill",
-    title="a buffer's life ends where the scope that reads it opens",
+    title="the planner ends a buffer's life where the scope that reads it opens",
     source="https://github.com/tile-ai/tilelang-ascend/issues/1765",
     story=(
-        "A buffer is killed at the end of the scope that uses it last. Scopes are listed by an "
-        "opening and a closing event, and the planner put the kill at the opening one. So a "
-        "buffer that is allocated in the scope, and written before the last read, takes its bytes."
+        "The life of a buffer should end at the end of the scope that uses it last. Scopes are listed by an opening "
+        "and a closing event, and the planner ended the life at the opening event. So a buffer that is allocated in "
+        "the scope takes its bytes and is written before the last read."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; y = use a; b = g y; z = use2 a b; host.read z",
@@ -20,5 +20,5 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="The lifetimes believed, compared with the accesses of the program: two reads lie behind the end.",
+    caught="A comparison of the believed lifetimes with the accesses: two reads are after the believed end.",
 )

@@ -7,10 +7,9 @@ SCENARIO = SmallScenario(
     title="an activation is freed while it is still being sent to the next stage",
     source="https://github.com/NVIDIA/Megatron-LM/pull/4047",
     story=(
-        "A stage of a pipeline sends the activation of a microbatch on a stream of its own (1) and "
-        "goes on. Its memory is freed before the send was waited for, so the activation of the next "
-        "microbatch is written over what is being sent; the next stage gets wrong numbers, in a "
-        "large run NaN."
+        "A pipeline stage sends the activation of a microbatch on its own stream (1) and continues. The memory is "
+        "freed before the stage has waited for the send, so the activation of the next microbatch overwrites the bytes "
+        "that are being sent. The next stage gets wrong numbers, and NaN in a large run."
     ),
     sound=SmallDocument(
         text=(
@@ -30,7 +29,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams: the next forward pass does not wait for the send that "
-        "reads the block. The project found it in runs of 405 billion parameters alone."
+        "Happens-before over the streams: the next forward pass does not wait for the send that reads the block. The "
+        "project found the bug only in runs of a model with 405 billion parameters."
     ),
 )

@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="the source of a copy on a side stream is freed and reused",
     source="https://github.com/meta-pytorch/torchrec/pull/4231",
     story=(
-        "A tensor is copied on a side stream and its storage given back at once, without "
-        "record_stream. The main stream writes there while the copy still reads."
+        "A tensor is copied on a side stream, and its storage is freed at once, without record_stream. The main stream "
+        "overwrites the storage while the copy still reads it."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; d = copy a ~1 ^1; b = g x ^2; o = h b d ^2; host.read o",
@@ -19,5 +19,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over streams, or poison at release.",
+    caught="Happens-before over the streams, or poison at release.",
 )

@@ -1,14 +1,14 @@
-"""A tied operand is read after the tied call."""
+"""A tied operand is read after the call that overwrites it."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="tied-operand",
-    title="a tied operand is read after the tied call",
+    title="a tied operand is read after the call that overwrites it",
     source="https://github.com/iree-org/iree/issues/13003",
     story=(
-        "A call ties its result to an operand: the operand's bytes become the result. The copy "
-        "that is needed where the operand is read again was elided."
+        "A call ties its result to an operand: the bytes of the operand become the result. If the operand is read "
+        "again, a copy is needed. This copy was removed."
     ),
     sound=SmallDocument(text="x = host.write; e = empty x; p = fill! e; q = g p e; host.read q", slots="e=0 p=64"),
     place="belief",
@@ -16,5 +16,5 @@ SCENARIO = SmallScenario(
     expected=(("C03", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "BadShare", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="The replay of the plan, run behind the pass that elides copies.",
+    caught="A replay of the plan after the pass that removes copies.",
 )

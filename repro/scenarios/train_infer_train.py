@@ -7,9 +7,8 @@ SCENARIO = SmallScenario(
     title="an inference call leaves its plan to the next training step",
     source="https://github.com/apache/mxnet/pull/16553",
     story=(
-        "Three plans share one table of in-place indices and the last one made wins. After an "
-        "inference call the training step runs as the inference plan has it, and its gradient "
-        "is stale."
+        "Three plans share one table of in-place indices, and the plan that was made last overwrites the table. After "
+        "an inference call, the training step runs with the indices of the inference plan, and its gradient is stale."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = relu! a; c = g b a; host.read c",
@@ -28,5 +27,5 @@ SCENARIO = SmallScenario(
     expected=(("C08", "plan"),),
     reports={"S": "StaleRead Overlap", "R": "StaleRead Overlap"},
     not_run="H P D K",
-    caught="A session of train, infer, train: every call alone is right.",
+    caught="A session of train, infer, train, because each call alone is right.",
 )

@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="a second branch overwrites the result of the first",
     source="https://github.com/pytorch/executorch/issues/21490",
     story=(
-        "The branches of two conditionals share one arena. The second branch runs while the first "
-        "one's result, which it reads, still lies there."
+        "The branches of two conditionals share one arena. The second branch overwrites the result of the first "
+        "branch, and then reads that result."
     ),
     sound=SmallDocument(
         text="x = host.write; @1/then r = f x; @2/then t = g x; @2/then s = h t r; host.read s", slots="r=0 t=64 s=128"
@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C15", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Lifetimes on the clock of the call tree instead of one for each branch.",
+    caught="Lifetimes in the step numbers of the whole call tree, instead of separate step numbers for each branch.",
 )

@@ -1,14 +1,14 @@
-"""Of two permitted donors, the planner takes the one that is still read."""
+"""The planner may choose between two donors, and takes the donor that is still read."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="two-donors",
-    title="of two permitted donors, the planner takes the one that is still read",
+    title="the planner may choose between two donors, and takes the donor that is still read",
     source="https://github.com/dmlc/nnvm/pull/67",
     story=(
-        "The op may be written over either of its operands. The planner took the one that another op still reads. "
-        "(Of the request only the title was read.)"
+        "The op may overwrite either of its operands. The planner chose the operand that another op still reads. (Only "
+        "the title of the pull request was read.)"
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; b = g x; y = op!01 a b; c = use y b; host.read c",
@@ -20,5 +20,5 @@ SCENARIO = SmallScenario(
     expected=(("C03", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "BadShare", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A check of each pair that a plan uses, not of each op.",
+    caught="A check of each in-place pair that a plan uses, instead of a check of each op.",
 )

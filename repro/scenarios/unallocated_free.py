@@ -1,15 +1,15 @@
-"""A buffer is freed that was never allocated."""
+"""A buffer that was never allocated is freed."""
 
 from repro import SmallScenario
 from repro.scenarios import double_free
 
 SCENARIO = SmallScenario(
     name="unallocated-free",
-    title="a buffer is freed that was never allocated",
+    title="a buffer that was never allocated is freed",
     source="https://github.com/microsoft/nnfusion/issues/61",
     story=(
-        "Fusion and the memory allocator count references differently, and a check of the "
-        "counts failed at a bad free. Here a buffer is freed that was never handed out."
+        "Fusion and the memory allocator count references differently, and a check of the counts failed at a bad free. "
+        "Here a buffer is freed that was never allocated."
     ),
     sound=double_free.SCENARIO.sound,
     place="placement",
@@ -17,5 +17,5 @@ SCENARIO = SmallScenario(
     expected=(("C13", "plan"),),
     reports={"S": "FreeOfUnallocated"},
     not_run="H R",
-    caught="The same replay, on the log of a real run.",
+    caught="A replay of allocations and frees, on the log of a real run.",
 )

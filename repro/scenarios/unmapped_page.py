@@ -7,11 +7,10 @@ SCENARIO = SmallScenario(
     title="a page is unmapped while a kernel still uses it",
     source="https://github.com/ovg-project/kvcached/issues/463",
     story=(
-        "The last block of a page is freed, and the page is unmapped and handed to another model "
-        "at once; its kernels on a stream of their own (1) write the page, while a kernel of the "
-        "first model reads it. Cure: unmap it after the kernels that were launched before have "
-        "ended. Rebuilt from the class of fault that the report names; the pool of the report "
-        "itself is not run here."
+        "When the last block of a page is freed, the page is at once unmapped and given to another model. The kernels "
+        "of that model, on their own stream (1), write the page while a kernel of the first model reads it. Cure: "
+        "unmap the page after all kernels launched before have ended. The scenario is rebuilt from the class of fault "
+        "that the report names; the report's own pool is not run here."
     ),
     sound=SmallDocument(
         text="x = host.write; q = host.write; k = put x; y = attend k; z = attend2 k; m = other q ~1 ^1 ^4; r = mine y z; w = theirs m ~1; host.read r; host.read w ^7",
@@ -24,5 +23,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before with the unmapping as a write of the page by whoever has it next.",
+    caught="Happens-before in which the unmapping counts as a write of the page by its next owner.",
 )

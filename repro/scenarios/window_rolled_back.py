@@ -1,17 +1,16 @@
-"""Speculative tokens are rolled back, and the window slides back over a freed block."""
+"""Speculative tokens are rejected, and the window moves back over a block that was freed."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="window-rolled-back",
-    title="speculative tokens are rolled back, and the window slides back over a freed block",
+    title="speculative tokens are rejected, and the window moves back over a block that was freed",
     source="https://github.com/vllm-project/vllm/issues/47728",
     story=(
-        "The first block of a window is freed by the count of tokens with the drafts in it. The "
-        "drafts are rejected, the window lies further back again, and attention reads a block "
-        "that the next tokens have taken. Cure: free the block by the count of accepted tokens, after "
-        "verify has ended. Rebuilt from the class of fault that the report names; the pool of the "
-        "report itself is not run here."
+        "The first block of a window is freed by a count of tokens that includes the drafts. The drafts are rejected, "
+        "so the window moves back, and attention reads a block that the next tokens have taken. Cure: free the block "
+        "by the count of accepted tokens, after the verification has ended. The scenario is rebuilt from the class of "
+        "fault that the report names; the report's own pool is not run here."
     ),
     sound=SmallDocument(
         text="x = host.write; k = put x; d = draft k; v = verify d; n = put v; y = attend k n; host.read y",
@@ -22,5 +21,5 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A replay with the tokens that were accepted: the reader of the block comes after its free.",
+    caught="A replay with the accepted tokens: the reader of the block comes after its free.",
 )

@@ -1,15 +1,15 @@
-"""A gradient buffer comes from one stream's pool and is filled on another."""
+"""A gradient buffer is allocated for one stream and used on another stream."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="wrong-stream-gradient",
-    title="a gradient buffer comes from one stream's pool and is filled on another",
+    title="a gradient buffer is allocated for one stream and used on another stream",
     source="https://github.com/NVIDIA/Megatron-LM/pull/6187",
     story=(
-        "A main gradient is allocated on the default stream, and used and replaced on the stream "
-        "of the reduce-scatter (1). The allocator hands the old storage to work on the default "
-        "stream before the asynchronous reduce-scatter has read it."
+        "A main gradient is allocated on the default stream. It is used and replaced on the stream of the "
+        "reduce-scatter (1). The allocator gives the old storage to work on the default stream before the "
+        "reduce-scatter has read it."
     ),
     sound=SmallDocument(
         text=(
@@ -29,7 +29,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams, with an allocation as a write of its stream; the losses "
-        "of the project's test did not show it."
+        "Happens-before over the streams, in which an allocation is a write on its stream. The losses in the project's "
+        "test showed nothing."
     ),
 )

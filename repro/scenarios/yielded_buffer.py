@@ -1,14 +1,14 @@
-"""A buffer that a yield hands out is planned as internal."""
+"""A buffer that leaves the graph through a yield is planned as internal."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="yielded-buffer",
-    title="a buffer that a yield hands out is planned as internal",
+    title="a buffer that leaves the graph through a yield is planned as internal",
     source="https://github.com/microsoft/onnxruntime/pull/7767",
     story=(
-        "The operands of a yield leave the graph, and were planned as internal buffers. What "
-        "runs behind the yield reuses what the framework still holds."
+        "The operands of a yield leave the graph, but were planned as internal buffers. The ops after the yield reuse "
+        "memory that the framework still holds."
     ),
     sound=SmallDocument(
         text="x = host.write; h = f x; g = back h; w = step g; host.read w; host.read h", slots="h=0 g=64 w=128 x=64"

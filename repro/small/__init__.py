@@ -1,4 +1,4 @@
-"""Small documents in words, the parts of small scenarios, and the code that runs them.
+"""Small documents in words, from which small scenarios are made, and the code that runs them.
 
 | module | what it has |
 |---|---|

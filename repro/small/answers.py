@@ -1,8 +1,9 @@
 """The answer of each detector about a document, as kinds of records.
 
-The kinds of D are those of the origins that it found. K has one kind, `unsafe`: a declared pair
-with which the kernel gives another result. The answer of a detector that could not run is None:
-there is one run, one stream, no belief, or a document that the engine cannot bind.
+The kinds of D are the kinds of the origins that D found. K has one kind, `unsafe`: the kernel
+computes another result if it runs in place with a pair that it declares. A detector that could not
+run has the answer None. R cannot run on a single run, H on a single stream, L without a belief, and
+P, D and K on a document that the engine cannot bind.
 
 What this module does not see: the answers that a scenario expects.
 """
@@ -17,7 +18,7 @@ from allocsim.verdict.evidence import Evidence
 
 DETECTORS: Final = ("S", "L", "H", "R", "P", "D", "K")
 BELIEFS: Final = ("LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong")
-"""The kinds of L."""
+"""The kinds that L can report."""
 
 STATIC: Final = tuple(kind for kind in KINDS if kind not in BELIEFS and kind != "Race")
 

@@ -1,5 +1,5 @@
-"""A check that the fields of a scenario have their declared types: a person writes a scenario by
-hand, and no type checker has seen the file.
+"""Check that the fields of a scenario have their declared types, because scenarios are written by
+hand and often not seen by a type checker.
 
 What this module does not see: the meaning of a field.
 """
@@ -19,13 +19,13 @@ LONGEST: Final = 60
 """The most characters of a value that a message repeats."""
 
 MODULES: Final = re.compile(r"(\w+\.)+(?=\w)")
-"""The module before the name of a type."""
+"""A pattern for the module in front of the name of a type."""
 
 
 def check_fields(thing: Any) -> None:
     """Raise ModelError for the first field of a dataclass whose value is not of its annotated type.
 
-    Elements are checked too: `("C05", "plan")` is no tuple of pairs.
+    Elements are checked too: `("C05", "plan")` is refused where a tuple of pairs is declared.
     """
     declared = _declared(thing.__class__)
     for field in fields(thing):
@@ -57,5 +57,5 @@ def _enums(hint: Any) -> Iterator[type[Enum]]:
 @cache
 def _declared(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    # what contains `kind` itself was checked when it was made
+    # a field that can have another instance of `kind`: that instance was checked when it was made
     return {name: Any if kind in get_args(hint) else hint for name, hint in hints.items()}

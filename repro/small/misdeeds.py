@@ -1,8 +1,9 @@
-"""Faulty kernels, by name, and the honest one.
+"""Faulty kernels, by name, and two honest kernels.
 
-An honest kernel computes a fixed sum of its operands, chosen by the kind of op, and reads all of
-them before it writes; of `same` it is a copy. A misdeed is a faulty kernel: it computes the sum
-wrongly, or accesses memory besides. Some faults show only in place, or only beside another buffer.
+The kernel `honest` computes a weighted sum of its operands with weights that depend on the kind of
+op. It reads all operands before it writes. The kernel `moved` copies its operands. A misdeed is a
+faulty kernel: it computes a wrong result, or accesses memory that is not its own. Some faults show
+only if the result is in place, or only if another buffer is adjacent.
 
 What this module does not see: the op that a misdeed is planted in, and the memory bound to it.
 """
@@ -20,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read all operands, then write a fixed sum of them to every result."""
+    """Read all operands, then write a weighted sum of them to every result."""
     rng = np.random.default_rng(crc32(kind.encode()))
     read = [operand.astype(np.float64).ravel() for operand in operands]
     sums = [
@@ -35,7 +36,7 @@ def honest(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> No
 
 
 def moved(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read all operands, then copy each into its result: the honest kernel of `same`."""
+    """Read all operands, then copy each into its result; the honest kernel of the kind `same`."""
     for result, data in zip(results, [operand.copy() for operand in operands], strict=True):
         np.copyto(result, data.reshape(result.shape))
 
@@ -51,20 +52,20 @@ def two_pass(_kind: str, operands: Sequence[Array], results: Sequence[Array]) ->
 
 
 def second_again(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read the second operand after the result was written; over the first it is safe."""
+    """Read the second operand after writing the result; safe in place over the first operand."""
     np.copyto(results[0], 2 * operands[0])
     np.add(results[0], operands[1], out=results[0])
 
 
 def zero_first(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Fill the result with zeros, then add the operands up in it."""
+    """Fill the result with zeros, then add each operand to the result."""
     results[0].fill(0)
     for operand in operands:
         np.add(results[0], operand, out=results[0])
 
 
 def neighbours(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read, for each element, also the one before it, which in place is overwritten by then."""
+    """Read for each element also the element before it, which is overwritten if in place."""
     for n in range(results[0].size):
         results[0].flat[n] = operands[0].flat[n] + 0.5 * operands[0].flat[n - 1]
 
@@ -82,7 +83,7 @@ def underrun(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> 
 
 
 def read_beyond(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Write as last element the four bytes behind the first operand."""
+    """Write the four bytes behind the first operand into the last element of the result."""
     honest(kind, operands, results)
     results[0].flat[-1] = ctypes.c_float.from_address(_address(operands[0], operands[0].nbytes)).value
 
@@ -93,19 +94,19 @@ def half(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None
 
 
 def writes_operand(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Use the first operand as scratch."""
+    """Use the first operand as scratch: write its first element."""
     honest(kind, operands, results)
     operands[0].flat[0] = -7
 
 
 def writes_second(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Use the second operand as scratch."""
+    """Use the second operand as scratch: write its first element."""
     honest(kind, operands, results)
     operands[1].flat[0] = -7
 
 
 def one_binding(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Read zeros for an operand in an earlier operand's memory: each buffer is bound once."""
+    """Read zeros for an operand that shares memory with an earlier operand."""
     read = [
         np.zeros_like(operand) if any(np.may_share_memory(operand, other) for other in operands[:n]) else operand
         for n, operand in enumerate(operands)
@@ -114,7 +115,7 @@ def one_binding(kind: str, operands: Sequence[Array], results: Sequence[Array]) 
 
 
 def exchanged(kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Write the bytes of each of two results to the address of the other one."""
+    """Write the bytes of each of the two results to the address of the other result."""
     right = [np.empty_like(result) for result in results]
     honest(kind, operands, right)
     for data, other in zip(right, reversed(results), strict=True):

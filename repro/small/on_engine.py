@@ -1,8 +1,8 @@
 """The detectors P, D and K for a small document, which the engine runs with honest or faulty
 kernels.
 
-The verdict itself brings S, L, H and R. P, D and K are *not run* where the engine cannot bind the
-document: it has several programs, slots that do not fit, or uploads behind the first op.
+`allocsim.verdict.judge` runs S, L, H and R itself. P, D and K are *not run* if the engine cannot
+bind the document: it has several programs, slots that do not fit, or an upload after a compute op.
 What this module does not see: the answers that a scenario expects.
 """
 
@@ -40,8 +40,8 @@ def evidence(small: SmallDocument) -> Evidence:
 def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str]) -> dict[str, Any]:
     """Return the evidence of K, D and P about the runs of one program, as fields of `Evidence`.
 
-    The result is empty if the engine cannot run them. Of a stale plan the last run alone is
-    executed: the program that the plan was not made for, on the plan's slots.
+    The result is empty if the engine cannot run them. If the plan of the last run was made for
+    another program, only the last run is executed, with the slots of that plan.
     """
     last = doc.runs[-1]
     stale = last.program is not last.plan.program
@@ -87,7 +87,7 @@ def run_on_engine(
         hosts: The uploads of each run.
         weights: Name of a parameter -> its numbers at the start.
         table: Kind -> its kernels, for K.
-        called: The program as the planned side runs it, if that differs from the reference.
+        called: The program for the side under test, if its kernels differ from the reference's.
         first: The number of the first of these runs in the document.
     """
     called = lowered if called is None else called
@@ -124,7 +124,7 @@ def run_on_engine(
 
 
 def _uploads_come_first(made: Program) -> bool:
-    """Return whether all uploads come first; the engine's runtime uploads before it computes."""
+    """Return whether all uploads come first, because the engine uploads before it computes."""
     uploads = np.flatnonzero(made.ops.is_kind(HOST_WRITE)).tolist()
     return uploads == list(range(len(uploads)))
 
@@ -134,14 +134,17 @@ def _differ(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
 
 
 def inputs_of(lowered: Lowered) -> dict[str, Array]:
-    """Return random numbers for every upload, by its name."""
+    """Return the name of each upload -> an array of random numbers."""
     rng = np.random.default_rng(11)
     uploads = [lowered.tensors[step] for step in np.flatnonzero(lowered.program.ops.is_kind(HOST_WRITE)).tolist()]
     return {tensor.name: rng.standard_normal(tensor.shape).astype(np.float32) for tensor in uploads}
 
 
 def lowered_of(made: Program, table: Mapping[str, Mapping[str, Kernel]] | None = None) -> Lowered:
-    """Return the program with a table's kernels, by default honest; each parameter is a leaf."""
+    """Return the program lowered with the kernels of `table`, by default with honest kernels.
+
+    Each buffer with the role of a parameter becomes a leaf of the graph.
+    """
     table = _table(made, {}) if table is None else table
     graph = Graph(made.name)
     for buffer in np.flatnonzero(made.buffers.role == Role.PARAMETER).tolist():
@@ -171,7 +174,7 @@ def _tensor(graph: Graph, name: str, shape: tuple[int, ...], role: Role) -> Tens
 
 
 def _table(made: Program, misdeeds: Mapping[str, str]) -> dict[str, dict[str, Kernel]]:
-    """Return a kernel for each kind of a program; it declares all pairs that ops of the kind do."""
+    """Return kind of op -> its kernel, which declares the in-place pairs of all ops of the kind."""
     declared: dict[str, set[tuple[int, int]]] = {}
     for op in made.ops:
         declared.setdefault(op.kind, set()).update(op.in_place or ())

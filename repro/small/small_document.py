@@ -1,9 +1,9 @@
 """One document in words: a program, its plan, its belief, and the uploads of the host.
 
-The words are those of `repro.small.words`. A field that is left out is right: a lifetime is then
-the true one, and a slot lies behind all others.
+The words are those of `repro.small.words`. A field that is left out has a right value: a lifetime
+is then the true one, and a slot is behind all others.
 
-What this module does not see: how a document is run and judged, and which of two is the faulty one.
+What this module does not see: how a document is run and judged, and whether it is faulty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class SmallDocument:
     believed: Mapping[str, tuple[int, int]] | None = field(default_factory=dict)
     """Buffer -> believed lifetime, half-open in steps, if not the true one; None: no belief."""
     share: str = ""
-    """Pairs believed to be allowed in place, as `a>b`: b may lie on a."""
+    """In-place pairs that the planner believes to be allowed; `a>b`: b may take the slot of a."""
     pinned: str | None = None
     """Buffers believed pinned; None: those that the host reads."""
     gaps: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class SmallDocument:
     read_only: str = ""
     sizes: str = ""
     short: str = ""
-    """Buffers whose slots have only half their bytes."""
+    """Buffers whose slots have only half of the bytes that the plan would give them."""
     runs: tuple[tuple[int, ...], ...] = ((),)
     """For each run, the steps of the uploads that are left out."""
     others: Mapping[str, "SmallDocument"] = field(default_factory=dict)
@@ -52,8 +52,8 @@ class SmallDocument:
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Kind of op -> misdeed of its kernel (`repro.small.misdeeds`)."""
     calls: Mapping[str, str] = field(default_factory=dict)
-    """Kind of op -> misdeed of the runtime that runs the plan, when it calls the kernel; the
-    reference run and K call it correctly."""
+    """Kind of op -> a misdeed that replaces its kernel only in runs of the plan under test; the
+    reference run and K use the kernel of `kernels`."""
     events: str = ""
     """`0+x 3-x`: at step 0 x is allocated, at step 3 freed."""
 

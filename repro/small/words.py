@@ -1,14 +1,15 @@
-"""Small documents in words, for scenarios that need one exact fault and nothing else.
+"""A language of words for small documents, used by scenarios that need one exact fault only.
 
     program("x = host.write; a = f x; b = g! x; v:a = view a; c = h b v; host.read c")
 
 An op is `results = kind operands`.
 
-| word | what it says |
+| word | meaning |
 |---|---|
-| `f` | a kind of op; its result may lie over no operand |
-| `f!` `f!01` | it declares the in-place pair (0, 0); the pairs of operands 0 and 1 with result 0 |
-| `f?` | its in-place pairs are unknown |
+| `f` | a kind of op; its result may not take the bytes of any operand |
+| `f!` | the op declares the in-place pair (operand 0, result 0) |
+| `f!01` | the op declares the in-place pairs of operands 0 and 1 with result 0 |
+| `f?` | the in-place pairs of the op are unknown |
 | `a` | a value; a new one gets a buffer of its own with the same name |
 | `v:a` | a value in the buffer of `a` |
 | `v:a[4@16]` | 4 floats from byte 16 on; `a[4]` the first 4 |
@@ -48,7 +49,7 @@ def program(
 ) -> Program:
     """Return the program that `text` describes.
 
-    Buffers stand in the order in which the text names them, those of `roles` first. Raises
+    Buffers are in the order in which the text names them, but those of `roles` come first. Raises
     ModelError for an unknown word.
 
     Args:
@@ -140,10 +141,11 @@ def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **c
 
     Args:
         made_for: The program.
-        share: Pairs `a>b`: b may lie on a. "": the belief says nothing of pairs; `-`: it has no
-            pair.
+        share: Pairs `a>b`: b may take the slot of a. "" leaves the pairs of the belief unstated,
+            and `-` states that there is no pair.
         pinned: Buffers believed pinned; None: those that the host reads.
-        **columns: `a=(1, 2)` sets a lifetime, half-open in steps; else a column of `Problem.of`.
+        **columns: `a=(1, 2)` sets the lifetime of buffer a, half-open in steps. Any other name is a
+            column of `Problem.of`.
     """
     ops, values, names = made_for.ops, made_for.values, made_for.buffers.names
     steps: dict[int, list[int]] = {}
@@ -170,7 +172,7 @@ def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **c
 def _pair(names: Any, pair: str) -> list[int]:
     donor, sign, recipient = pair.partition(">")
     if not sign:
-        raise ModelError("share", f"{pair!r}: a pair is `a>b`, b may lie on a")
+        raise ModelError("share", f"{pair!r}: a pair is `a>b`, b may take the slot of a")
     return [_index(names, donor), _index(names, recipient)]
 
 
@@ -184,7 +186,7 @@ def _index(names: Any, name: str) -> int:
 def plan(made_for: Program, slots: str, problem: Problem | None = None, **columns: Any) -> Plan:
     """Return the plan with slots such as `x=0 a=64 b=own c=none`: offsets in bytes, or a word.
 
-    A buffer that is left out lies behind all others; a persistent one is left apart.
+    A buffer that is left out gets a slot behind all others; a persistent one gets its own memory.
     """
     names = list(made_for.buffers.names)
     given = {names[_index(names, name)]: place for name, place in _pairs(slots)}

@@ -230,7 +230,7 @@ def test_a_file_whose_expectation_is_wrong_exits_1_and_says_what_differs(own, ca
         ("raise ValueError('two\\nlines')", "cannot be run: ValueError"),
         (OWN.replace("h b a", "h b &a"), "'&a' is no value"),
         (OWN.replace('"a=0 b=64"', '"q=0"'), "'q' is no buffer"),
-        (OWN.replace('{"slots"', '{"share": "a-b", "slots"'), "share: 'a-b': a pair is `a>b`, b may lie on a"),
+        (OWN.replace('{"slots"', '{"share": "a-b", "slots"'), "share: 'a-b': a pair is `a>b`, b may take the slot of a"),
         (OWN.replace('"placement"', '"moon"'), "'moon' is none of"),
         (OWN.replace('{"slots"', '{"believed": {"q": (1, 2)}, "slots"'), "believed: 'q' is no buffer; there are x, a"),
         (OWN.replace('{"slots"', '{"believed": {"a": 3}, "slots"'), "believed: {'a': 3} is no Mapping[str"),
