@@ -11,19 +11,20 @@ from repro.scenarios import AnyScenario
 
 HEAD = """# The library of scenarios
 
-Real bugs, each with its link, the defect as a switch, a repaired twin that must come out clean, and
-the answer that every detector must give. `allocsim repro run NAME` judges the faulty one and its
-twin and ends with 1 where an answer differs; `allocsim repro run --all --jobs N` prints the matrix
-of all; `allocsim repro show NAME` tells the story with both plans. `+` between names of the engine
-puts two defects into one run.
+Each scenario is a real bug. It has a link to the report, the defect as a switch, a repaired twin in
+which nothing may be found, and the answer that every detector must give. `allocsim repro run NAME`
+judges the faulty scenario, and a small scenario with its twin; it ends with status 1 if an answer or
+a verdict is not the expected one. `allocsim repro run --all --jobs N` prints a matrix of all
+scenarios and their twins. `allocsim repro show NAME` prints the story and both plans. A `+` between
+two scenarios of the engine puts the defects of both into one run.
 
-A small scenario is a document in words (`repro/small/words.py`); what its ops compute is nobody's
-business. Scenarios of the engine train a transformer; those of ggml run on the library itself.
-CONTRIBUTING.md says how a scenario is added. This page is written by `ALLOCSIM_UPDATE=1 pytest
-tests/unit/repro/test_small_scenarios.py` from the tables.
+A small scenario is a document in words (`repro/small/words.py`), and its ops have no meaning.
+Scenarios of the engine train a transformer. Scenarios of ggml run on the library itself.
+CONTRIBUTING.md says how to add a scenario. This page is written from the tables of scenarios by
+`ALLOCSIM_UPDATE=1 pytest tests/unit/repro/test_small_scenarios.py`.
 
-Where the catalogue of bugs that most of these come from expected another class or answer, the
-scenario says so with the reason; `tests/unit/repro/test_changed_expectations.py` replays it.
+Most scenarios come from a catalogue of bugs. If the catalogue expected another class or another
+answer, the scenario gives the reason, and `tests/unit/repro/test_changed_expectations.py` tests it.
 
 """
 
@@ -48,7 +49,7 @@ def page() -> str:
 def _table(every: tuple[AnyScenario, ...]) -> Iterator[str]:
     yield f"{len(every)} scenarios, {len(scenarios.SMALL)} of them small."
     yield ""
-    yield f"| scenario | runs on | class and party | {' | '.join(DETECTOR_NAMES)} | what one sees |"
+    yield f"| scenario | runs on | class and party | {' | '.join(DETECTOR_NAMES)} | what goes wrong |"
     yield "|---|---|---|" + "---|" * (len(DETECTOR_NAMES) + 1)
     for scenario in every:
         causes = " and ".join(f"{class_} {fault}" for class_, fault in scenario.expected)

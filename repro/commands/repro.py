@@ -63,7 +63,7 @@ def list_scenarios(*, as_json: AsJson = False) -> int:
         print_json({"scenarios": [_entry(scenario) for scenario in every]})
         return 0
     print_table(
-        ("name", "runs on", "class", "fault", "what one sees"),
+        ("name", "runs on", "class", "fault", "what goes wrong"),
         [(s.name, s.runtime, *s.expected[0], s.title) for s in every],
     )
     return 0
