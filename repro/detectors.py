@@ -1,12 +1,12 @@
-"""Run every detector on the default plan of a scenario, and search for a cure of what they find.
+"""Run every detector on the default plan of a scenario, and search for a cure of the faults found.
 
     asked = ask(experiment, train_three(experiment)["default"])
     asked.evidence, asked.cured
 
 S and L judge the session of the default plan. K audits the kernels that the program uses. D runs
 the default plan in lockstep with the reference. P runs the default plan in guarded memory. The
-cure is the cure of the verdict; it is run and compared with the reference. The detectors receive
-the program, the plan, the session and the kernels, but never the scenario.
+cure is searched by `allocsim.cure`; it is then run and compared with the reference. The detectors
+receive the program, the plan, the session and the kernels, but never the scenario.
 
 What this module does not see: what the evidence means (`allocsim.verdict`).
 """
@@ -39,8 +39,8 @@ SANITIZED_RUNS: Final = 2
 """The number of runs that P watches. If the first run leaves several suspects for one incident, the
 second run names the op."""
 LEFT_OUT: Final = 4
-"""The largest number of causes for which it is tried whether the cure is minimal. Each cause is
-left out once, and the cure of the others is run."""
+"""The largest number of causes for which the cure is tested for being minimal. In this test, each
+cause is left out once, and the cure of the other causes is run."""
 LOCKSTEP_RUNS: Final = 2
 """The smallest number of runs that D compares op by op. The second run starts from the memory that
 the first run left."""
@@ -103,10 +103,10 @@ def _cure(
 ) -> tuple[CureRecord | None, Plan | None]:
     """Return the record of a cure of all curable causes, and the cured plan.
 
-    `allocsim.cure` searches the cure, and the judge confirms it there. Here the workload is trained
-    with the cure; if its numbers differ from the reference, both results are None. If there are at
-    most `LEFT_OUT` causes, it is also tried whether a cure that leaves one out suffices. The plan
-    is None if the cure changes waits or uploads.
+    `allocsim.cure` searches for the cure, and the judge confirms it there. Here the workload is
+    trained with the cure; if its numbers differ from the reference, both results are None. For at
+    most `LEFT_OUT` causes, the cure of all causes but one is also run, for each cause, to test
+    whether the cure is minimal. The plan is None if the cure changes waits or uploads.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)

@@ -1,8 +1,8 @@
 """Make a belief wrong on purpose: the belief of a planner that overlooks a read.
 
-`without_read` returns a copy of the program that lacks one read. A scenario lets the planner's
-belief be computed from this copy and then used as the belief about the real program. A planner with
-the bug does the same. The program that runs is never changed.
+`without_read` returns a copy of the program that lacks one read. A scenario computes the planner's
+belief from this copy, and uses it as the belief about the real program. A planner that overlooks
+the read computes the same belief. The program that runs is never changed.
 """
 
 from dataclasses import replace

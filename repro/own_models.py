@@ -8,7 +8,7 @@
 
 `trial` makes the scenario from a model (`engine.model`, or the graph API), one batch, and the
 settings of its training. Without a defect the verdict must find nothing. With a defect (`kernels`,
-`belief`, `write_once`, `streams`) and `expected` causes, the scenario is like those of the table.
+`belief`, `write_once`, `streams`) and `expected` causes, it is like a scenario of the table.
 A model that is given by name is tried on its example batch, or on another batch given by name. A
 training file is tried on its first batch.
 
@@ -60,7 +60,8 @@ def trial(
         batch: column -> rows, or a dataset, of which all rows are used.
         loss: the name of a loss in `engine.training.losses.LOSSES`.
         optimizer: the name of an optimizer in `engine.training.optimizers.OPTIMIZERS`. Values that
-            it would change from step to step (the bias correction of AdamW) keep those of step 1.
+            the optimizer would change from step to step (the bias correction of AdamW) keep those
+            of the first step.
         hyper: hyper-parameters that differ from the optimizer's defaults.
         rules: the parts of a step besides its optimizer (`engine.training.step_rules`).
         steps: the number of training steps.

@@ -11,11 +11,11 @@ D runs the last program of a case twice (a pin case once), with the same uploads
 compares it with a run in which every buffer is apart. If the case has two programs, S judges the
 session of both. D executes the second program alone, in the slots of the first and with fresh
 memory. If a larger program needs more bytes than the old arena has, D enlarges the arena, so that
-overwritten bytes show as wrong numbers instead of a crash; S reports the bytes beyond the arena.
+overwritten bytes show as wrong numbers instead of a crash; S judges the case in the old arena.
 
-The status of D is `equal` if all bits are equal. It is `differs` with the op that goes wrong by
-itself, `refused` for a plan that cannot be bound, and `covered` for a pin case that need not be
-executed (`allocsim.r_replay.pins`).
+D has one of four statuses. With `equal`, all bits are equal. With `differs`, the row names the op
+that goes wrong by itself. With `refused`, the plan cannot be bound. With `covered`, a pin case need
+not be executed (`allocsim.r_replay.pins`).
 
 Complexity: one planning and one check for each pin case, and two runs for each executed case.
 
@@ -148,7 +148,7 @@ def _shapes(experiment: Experiment) -> Iterator[tuple[ReplayCase, Workload]]:
 def _with_program(workload: Workload, case: ReplayCase) -> Workload:
     """Return the workload with the second program of a case.
 
-    The kernels are those of the first program, in the order in which the second has the ops.
+    The kernels are those of the first program, in the order of the second program's ops.
     """
     lowered = workload.lowered
     order = range(len(lowered.tensors)) if case.order is None else case.order

@@ -25,9 +25,9 @@ class GradientRatio:
     layer: int | None
     tensor: str
     ratio: float | None
-    """|g| / |g of the reference|; None if the latter is zero or if either is not finite."""
+    """|g| / |g of the reference|; None if the reference is zero or if a gradient is not finite."""
     cosine: float | None
-    """The cosine of the angle between the two gradients; None in the same cases."""
+    """The cosine of the angle between the gradients; None if it is not defined."""
 
     def as_json(self) -> dict[str, Any]:
         """Return this record as a row of `gradients` in the JSON output."""
@@ -39,7 +39,7 @@ class TrainingSummary:
     """One training run, summed up."""
 
     arena_bytes: int
-    """The peak of the plan in bytes."""
+    """The peak of the plan in bytes; on ggml, the size of the compute buffer."""
     loss: tuple[float, ...]
     """The loss of each step."""
     gradients: tuple[GradientRatio, ...]

@@ -1,7 +1,7 @@
 """The records of scenarios: a training run, the defects put into it, and the expected verdict.
 
-A scenario is data. It names a training set-up and its *defects*. Each defect is a field, and each
-field makes another party of memory planning do something wrong:
+A scenario is data. It names a training set-up and its *defects*. Each defect is a field that makes
+one party do something wrong:
 
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);
@@ -86,8 +86,8 @@ class OwnTraining:
     loss: str = "cross_entropy"
     """The name of a loss in `engine.training.losses.LOSSES`."""
     optimizer: str = "sgd"
-    """The name of an optimizer in `engine.training.optimizers.OPTIMIZERS`. Values that it would
-    change from step to step keep their values of the first step."""
+    """The name of an optimizer in `engine.training.optimizers.OPTIMIZERS`. Values that the
+    optimizer would change from step to step keep their values of the first step."""
     hyper: Mapping[str, float] = field(default_factory=dict)
     rules: StepRules = field(default_factory=StepRules)
     steps: int = 20
@@ -97,7 +97,7 @@ class OwnTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGgml:
-    """The versions of ggml from which on a scenario shows no fault (`repro.on_ggml`)."""
+    """The first versions of ggml that do not have the fault of a scenario (`repro.on_ggml`)."""
 
     fixed: str
     """The first version whose kernels are right under the default plan."""
@@ -157,7 +157,7 @@ class SmallScenario:
     run and report nothing."""
     not_run: str
     """Detectors that cannot run: H on one stream, R in a single run, L without a belief, and P, D
-    and K on a document that the engine cannot bind. All others must run on the twin too."""
+    and K on a document that the engine cannot bind. All other detectors must run on both sides."""
     caught: str
     """The check or test that would have found the bug in the project that had it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -186,7 +186,9 @@ class SmallScenario:
                     raise ModelError(f"{self.name}: {place}", f"{word!r} is none of {', '.join(sorted(allowed))}")
         for word in self.not_run.split():
             if word in self.reports:
-                raise ModelError(f"{self.name}: not_run", f"{word} is in `reports` too; a detector is in one of them")
+                raise ModelError(
+                    f"{self.name}: not_run", f"{word} is in `reports` too; a detector can be in one of the two"
+                )
         if not self.expected or not self.reports:
             raise ModelError(self.name, "`expected` or `reports` is empty; a scenario needs a cause and a report")
 
@@ -229,7 +231,7 @@ class Scenario:
     """Whether an op also waits for the ops whose slots it takes. If False, the streams run a plan
     that is right on one stream only."""
     least_steps: int = 1
-    """The number of training steps after which the fault shows."""
+    """The smallest number of training steps with which the fault shows."""
     reports: str = ""
     """The letters of the detectors that must report the fault at any size; no other detector may
     report. Empty if this is unknown."""
@@ -238,7 +240,7 @@ class Scenario:
     reasons: Mapping[str, str] = field(default_factory=dict)
     """The reasons for differences from the catalogue of bugs, as in `SmallScenario.reasons`."""
     on_ggml: OnGgml | None = None
-    """The versions of ggml from which on the fault is gone; None if real ggml cannot show it."""
+    """The first versions of ggml without the fault; None if real ggml cannot show the fault."""
     runtime: str = "engine"
 
     @property
@@ -250,8 +252,8 @@ class Scenario:
 def llama_of(scenario: Scenario) -> Training:
     """Return the training set-up of a scenario that trains the llama.
 
-    Raises ModelError for a user's own model: only for the llama can another batch be drawn and a
-    ggml graph be built.
+    Raises ModelError for a user's own model, because other batches and a ggml graph can be made for
+    the llama only.
     """
     if isinstance(scenario.training, OwnTraining):
         raise ModelError("", f"{scenario.name} is a user's own model; only a scenario of the table can be used here")

@@ -1,7 +1,7 @@
 """The command `allocsim repro`, and services of the scenarios for commands of the core package.
 
-The entry point `repro` of the group `allocsim.commands` names `COMMANDS` (`allocsim.plugins`). Its
-modules are imported only when a command is called. Each service has an entry point of its own.
+The entry point `repro` of the group `allocsim.commands` names `COMMANDS` (`allocsim.plugins`). The
+module of a command is imported when the command is called. Each service has its own entry point.
 """
 
 from typing import Final

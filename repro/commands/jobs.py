@@ -26,7 +26,7 @@ class Job:
 
     name: str
     folder: tuple[str, ...]
-    """The path of the report below the folder of `--out`, before `shortened`."""
+    """The path of the report below the folder of `--out`; `shortened` drops its common levels."""
     go: Callable[[Progress], Any]
     """A function that runs the scenario and returns a result of `repro`."""
     more: Callable[[Any], list[Section]] = lambda _result: []

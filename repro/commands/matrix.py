@@ -1,9 +1,9 @@
 """`allocsim repro run --all`: compare the answers of the detectors with the expected ones.
 
-The matrix has one row for each scenario and one column for each detector. A cell differs if
-reporting, silence or inability to run is not what the scenario expects. For a small scenario, the
-reported kinds and the answers about the twin are compared too. For a row without expected answers
-(training on real ggml), only the verdict is compared.
+The matrix has one row for each scenario and one column for each detector. The answer in a cell is:
+the detector reports, reports nothing, or could not run. A cell differs if the scenario expects
+another answer. For a small scenario, the reported kinds and the answers about the twin are compared
+too. For a row without expected answers (training on real ggml), only the verdict is compared.
 
 With several workers, each worker process makes one row at a time; the matrix and the order of its
 rows do not change.
@@ -30,7 +30,7 @@ from repro.small.answers import DETECTORS
 from repro.small_runs import SmallResult
 
 MARKS: Final = {True: "●", False: "·", None: "-"}
-"""Whether a detector reports, or None if it could not run -> the sign of its cell."""
+"""The answer of a detector -> the sign of its cell; None: the detector could not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,8 @@ def show(
 ) -> int:
     """Print the story of a scenario, and the ops near the fault without the defect and with it.
 
-    The scenario is run, on the engine at a small size. With --json and no --plot, nothing is run.
+    For this, the scenario is run; a scenario of the engine is run at a small size. With --json and
+    no --plot, nothing is run.
 
     Example: allocsim repro show ggml-1501
     """
@@ -186,7 +187,7 @@ def run_scenarios(
         typer.Option(min=0, help="Threads of the matrix products, 0 for all cores; they can change the last digits."),
     ] = 1,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
-    fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin, which must come out clean.")] = False,
+    fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin; its verdict must be sound.")] = False,
     allocator: Annotated[str, typer.Option(help="The planner under test: a name or package.module:function.")] = "ggml",
     modes: Annotated[
         str,
@@ -212,7 +213,8 @@ def run_scenarios(
     as_json: AsJson = False,
     plot: Annotated[str | None, typer.Option(metavar="X.png", help="With --all: draw the matrix.")] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder of the report; of several, each in a folder below.")
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder of the report; several reports go into folders below it."),
     ] = None,
 ) -> int:
     """Train in three modes, run every detector, and print the verdict.

@@ -14,7 +14,7 @@ from typing import Any
 def mapping(workers: int) -> Iterator[Callable[..., Any]]:
     """Yield a `map` over `workers` processes, or in this process if `workers` is less than 2.
 
-    Its results are in the order of its arguments.
+    The results of this `map` are in the order of its arguments.
     """
     if workers < 2:
         yield map

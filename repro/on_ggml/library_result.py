@@ -1,4 +1,4 @@
-"""The result of a run on one library of ggml, and the claims that it must meet for its version.
+"""The result of a run on one library of ggml, and the claims about a library of its version.
 
 Versions are compared number by number. Training steps count from 1.
 """
@@ -37,8 +37,8 @@ class Smoke:
 
     name: str
     agrees: bool | None
-    """Whether the default plan and memory of its own for each tensor give the same bits; None if
-    the test could not be run."""
+    """Whether training gives the same bits under the default plan and with memory of its own for
+    each tensor; None if the test could not be run."""
     said: str
     """The reason why the test cannot see the bug."""
 

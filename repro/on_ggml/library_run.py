@@ -5,13 +5,13 @@ The engine's forward graph is lowered to ggml's ops
 in the plan alone:
 
 * `default`: ggml's graph allocator plans, and the tensors that the host reads are flagged OUTPUT;
-* `pinned`: the same, and every node is flagged OUTPUT;
-* `backward`: the same as `default`, and the nodes of the backward graph are flagged OUTPUT;
+* `pinned`: as `default`, but every node is flagged OUTPUT;
+* `backward`: as `default`, but the nodes of the backward graph are flagged OUTPUT too;
 * `reference`: every tensor has memory of its own.
 
 The evidence is of the same kind as on the engine. S and L judge the captured plan, K audits the
 library's kernels, and D runs in lockstep with the reference on the same kernels. The cure pins the
-operands that unsafe kernels overwrite. The expected result depends on the version (`OnGgml`).
+operands that unsafe kernels overwrite. What is expected depends on the version of ggml (`OnGgml`).
 
 Training steps count from 1, and runs of a session count from 0. Every run is a task in a forked
 child process, because a failed assertion in ggml ends the process. What this module does not see:
@@ -103,7 +103,7 @@ def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Pr
 
 
 def require(scenario: Scenario) -> OnGgml:
-    """Return the first right versions of ggml for a scenario; ModelError if it has none."""
+    """Return the first versions of ggml without a scenario's fault; ModelError if unknown."""
     if scenario.on_ggml is None:
         raise ModelError(
             "", f"{scenario.name} cannot be run on real ggml: its defect is in a belief or a host of the engine"

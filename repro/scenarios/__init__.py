@@ -117,7 +117,7 @@ SMALL: Final[dict[str, str]] = {
 
 
 def find(name: str) -> Scenario:
-    """Return the scenario called `name`, or the scenarios joined whose names `+` joins.
+    """Return the scenario called `name`; for names joined by `+`, return their scenarios joined.
 
     Raises UnknownNameError for a name that is in no table. Raises ModelError for scenarios that
     cannot be joined, and for those of `ON_GGML` and `SMALL`.
@@ -141,7 +141,7 @@ def find(name: str) -> Scenario:
 
 
 def find_beside_files(name: str) -> Scenario:
-    """Return the scenario called `name` as `find` does; an error says that no file has the name."""
+    """Return the scenario called `name`; UnknownNameError if no file or scenario has that name."""
     try:
         return find(name)
     except UnknownNameError as error:

@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C03", "plan"),),
     reports={"S": "StaleRead Overlap PinIgnored", "L": "BadShare", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="A check that what the host reads is untouched until it has read it.",
+    caught="A check that no op overwrites a value before the host has read it.",
 )

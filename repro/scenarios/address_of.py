@@ -20,7 +20,7 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "A static check that counts every operand of a call as a read: the second call reads what the second fill "
-        "wrote."
+        "A static check that counts every operand of a call as a read: the second call reads bytes that the second "
+        "fill wrote."
     ),
 )

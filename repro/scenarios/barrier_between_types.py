@@ -27,5 +27,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the warps that compares the byte ranges of accesses instead of element indices.",
+    caught="A happens-before check over the warps that compares byte ranges instead of indices of elements.",
 )

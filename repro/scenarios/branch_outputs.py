@@ -19,7 +19,7 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="The runtime's copies as ops of the program, so that the check sees what they read and write.",
+    caught="A program in which the runtime's copies are ops, so that a check sees what they read and write.",
     reasons={
         "class": (
             "C15 is for two calls on the same level that disturb each other; between a call and the ops around it, the "

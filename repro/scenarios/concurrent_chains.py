@@ -26,5 +26,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before in which barriers are the only waits.",
+    caught="A happens-before check in which barriers are the only waits.",
 )

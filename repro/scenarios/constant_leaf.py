@@ -8,7 +8,7 @@ SCENARIO = SmallScenario(
     source="https://github.com/ggml-org/ggml/pull/731",
     story=(
         "All leaves are uploaded before the graph runs. A leaf that is not flagged as input gets its bytes only at its "
-        "first reader. An earlier op writes its result there, so the uploaded constant is lost."
+        "first reader. An earlier op writes its result to the same bytes, so the uploaded constant is lost."
     ),
     sound=SmallDocument(
         text="x = host.write; l = host.write; a = f x; b = g a; c = h b l; host.read c",

@@ -22,7 +22,7 @@ SCENARIO = SmallScenario(
     expected=(("C09", "schedule"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the copies: nothing orders the read before the copy that overwrites its bytes.",
+    caught="A happens-before check over the copies: no wait orders the read before the copy that overwrites its bytes.",
     reasons={
         "S": "S replays the order of the list, in which nothing is wrong; H examines other orders and reports the race",
         "class": "the program leaves the order open under every plan; the missing wait is a fault of the schedule",

@@ -8,8 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/jax-ml/jax/issues/39625",
     story=(
         "If inputs are donated, a result depends on the order of the outputs. The report does not show the cause. This "
-        "scenario assumes one: an output takes the bytes of a donated input from which another output still copies, "
-        "and the order of the outputs decides which is computed first."
+        "scenario assumes the following cause: an output takes the bytes of a donated input from which another output "
+        "still copies, and the order of the outputs decides which is computed first."
     ),
     sound=SmallDocument(
         text="s = host.write; v = host.write; o = sub! v v; p = copy s; host.read o; host.read p", slots="s=0 o=64"

@@ -31,6 +31,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams. The error is small and depends on timing; no comparison of losses finds it."
+        "A happens-before check over the streams. The error is small and depends on timing, so that a comparison of "
+        "losses does not find it."
     ),
 )

@@ -18,7 +18,7 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "A replay of the finished plan against the graph, for every plan in the tests: it names a, the value that took "
-        "the bytes of a, and the late reader."
+        "A replay of the finished plan against the graph, for every plan in the tests: the replay names a, the value "
+        "that took the bytes of a, and the late reader."
     ),
 )

@@ -1,10 +1,10 @@
-"""A state has the same place as a temporary."""
+"""A state shares its slot with a temporary."""
 
 from repro import Role, SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="expert-cache",
-    title="a state has the same place as a temporary",
+    title="a state shares its slot with a temporary",
     source="https://github.com/ggml-org/llama.cpp/pull/23170",
     story=(
         "A cache of expert weights is in the temporary memory of the scheduler. The next computation overwrites this "

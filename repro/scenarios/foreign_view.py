@@ -25,8 +25,8 @@ SCENARIO = SmallScenario(
     caught="A test with two runs, and a check that no buffer of a plan overlaps memory that persists after a run.",
     reasons={
         "class": (
-            "the view is tracked correctly, it only is the way in which the op reads the parameter; the same op "
-            "without the view has the same fault, and in both cases removing the in-place pair mends it"
+            "the view is tracked correctly; the op only reads the parameter through it. The same op without the view "
+            "has the same fault, and in both cases removing the in-place pair mends it"
         )
     },
 )

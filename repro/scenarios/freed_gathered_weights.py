@@ -29,5 +29,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught=("Happens-before over the streams: the next gather does not wait for the layer that reads the block."),
+    caught="A happens-before check over the streams: the next gather does not wait for the layer that reads the block.",
 )

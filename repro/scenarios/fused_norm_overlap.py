@@ -8,8 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/ggml-org/llama.cpp/pull/22266",
     story=(
         "A fused norm and product checked only one source for overlap with its result. In WebGPU, an overlap with the "
-        "other source is a validation error. Here nothing validates: both sources are one buffer, the result takes its "
-        "bytes, and the kernel reads the second source after it was overwritten."
+        "other source is a validation error. Here no validation runs: both sources are one buffer, the result takes "
+        "its bytes, and the kernel reads the second source after it was overwritten."
     ),
     sound=SmallDocument(text="x = host.write; a = f x; y = rms!01 a a; host.read y", slots="a=0 y=0", share="a>y"),
     place="kernel",
@@ -17,5 +17,5 @@ SCENARIO = SmallScenario(
     expected=(("C04", "kernel"),),
     reports={"D": "result", "K": "unsafe"},
     not_run="H R",
-    caught="The audit with repeated operands, in place.",
+    caught="The audit of the kernel in place, with one buffer for both operands.",
 )

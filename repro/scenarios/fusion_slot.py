@@ -6,7 +6,10 @@ SCENARIO = SmallScenario(
     name="fusion-slot",
     title="two updates of one fusion share a result slot",
     source="https://github.com/jax-ml/jax/issues/39100",
-    story="A fusion with two in-place updates wrote both results to one slot. Their sum is then twice the second one.",
+    story=(
+        "A fusion with two in-place updates wrote both results to one slot. The sum of the results is then twice the "
+        "second result."
+    ),
     sound=SmallDocument(text="z = host.write; t1 t2 = dus z; o = add t1 t2; host.read o", slots="t1=0 t2=64"),
     place="placement",
     change={"slots": "t1=0 t2=0"},

@@ -13,8 +13,8 @@ TRAINING = Training(
     lora_alpha=32.0,
     seed_before_labels=True,
 )
-"""Settings with which 20 steps of SGD learn one repeated sequence, through LoRA on q and v alone,
-with 4 layers as with 30."""
+"""Settings with which 20 steps of SGD learn one repeated sequence through LoRA on q and v only.
+They work with 4 layers and with 30."""
 
 SCENARIO = Scenario(
     name="ggml-1501",

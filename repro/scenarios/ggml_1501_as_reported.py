@@ -11,9 +11,7 @@ from repro.scenarios.ggml_1501 import TRAINING
 
 
 def forget_residual(belief: Belief) -> Belief:
-    """The residual path round the last attention block is not counted as a reader of the
-    gradient.
-    """
+    """The read of a gradient by the residual path past the last attention block is not counted."""
 
     def believe(program: Program, constraints: Constraints) -> Problem:
         step, position = residual_read(program)
@@ -23,13 +21,13 @@ def forget_residual(belief: Belief) -> Belief:
 
 
 def residual_read(program: Program) -> tuple[int, int]:
-    """Return the op and operand position of the lost edge.
+    """Return the op and the operand position of the read that the planner overlooks.
 
-    The first `add` of a sum of gradients and an `rms_norm_back`.
-
-    That sum is the gradient that enters the last layer's attention block. It has two readers: the
-    block, through a view, and this `add`, some fifty ops later, which carries it past the block to
-    every layer below. What lies in its slot by then is what they learn from.
+    The op is the first `add` of a sum of gradients and the result of an `rms_norm_back`. That sum
+    is the gradient that enters the last layer's attention block. It has two readers. The first is
+    the block, through a view. The second is this `add`, some fifty ops later, which passes the
+    gradient on to every lower layer. If the slot of the sum is reused before the `add`, all lower
+    layers compute with the bytes of another value.
     """
     ops, producer = program.ops, program.producer
 
@@ -40,7 +38,9 @@ def residual_read(program: Program) -> tuple[int, int]:
     for op in ops:
         if op.kind == "add" and [made_by(value) for value in op.operands] == ["add", "rms_norm_back"]:
             return op.step, 0
-    raise ModelError("ops", "no gradient goes past an attention block; the scenario needs at least 2 layers")
+    raise ModelError(
+        "ops", "no `add` passes a gradient on past an attention block; the scenario needs at least 2 layers"
+    )
 
 
 SCENARIO = Scenario(
@@ -49,7 +49,8 @@ SCENARIO = Scenario(
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
         "The hypothesis of the report is that the planner undercounts the consumers of a gradient, and gives its slot "
-        "away while an op still has to read it. Real ggml does not do this. A planner that does has the same symptom."
+        "away while an op still has to read it. Real ggml does not do this. A planner with this bug has the same "
+        "symptom."
     ),
     training=TRAINING,
     expected=(("C01", "plan"),),

@@ -4,7 +4,7 @@ from repro.scenario import GgmlFault
 
 SCENARIO = GgmlFault(
     name="ggml-forward-backward",
-    title="a backward graph is planned over forward tensors that were planned without it",
+    title="a backward graph runs on forward tensors that were placed without it",
     source="https://github.com/ggml-org/ggml/pull/999",
     story=(
         "The forward graph is allocated, then extended by its backward graph, and allocated again. A tensor that has "
@@ -16,8 +16,8 @@ SCENARIO = GgmlFault(
     reports="S D",
     not_run="H R P K",
     caught=(
-        "A replay of the backward graph on the addresses with which it runs: forward tensors that are needed share "
-        "bytes."
+        "A replay of the backward graph on the addresses with which it runs: forward tensors share bytes although both "
+        "are needed."
     ),
     reasons={
         "class": (

@@ -8,8 +8,8 @@ SCENARIO = GgmlFault(
     source="ggml-opt.cpp, ggml 0.13.1 to 0.26.0",
     story=(
         "If graphs are built anew for every step and the optimizer period is 1, ggml-opt never zeroes its gradient "
-        "accumulators. It resets them only if the period is longer, and then on a graph that does not exist yet. The "
-        "memory plan is not involved."
+        "accumulators. The reset is requested only if the period is longer, and then it acts on a graph that does not "
+        "exist yet. The memory plan is not involved."
     ),
     fault="opt-accumulators",
     expected=(("C14", "caller"),),

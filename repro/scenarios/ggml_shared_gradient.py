@@ -8,8 +8,8 @@ SCENARIO = GgmlFault(
     source="ggml.c, ggml 0.13.1 to 0.26.0",
     story=(
         "If the result of an addition has the shape of its bias, autodiff makes no tensor for the gradient of the "
-        "bias: it is the incoming gradient itself. For the allocator, the next op of the chain is the last reader of "
-        "that gradient, so that op overwrites it in place."
+        "bias. The incoming gradient itself serves as the gradient of the bias. For the allocator, the next op of the "
+        "chain is the last reader of that gradient, so that op overwrites it in place."
     ),
     fault="shared-gradient",
     expected=(("C05", "caller"),),

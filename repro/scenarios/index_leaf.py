@@ -21,8 +21,8 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "One plan and one check over forward and backward together. An address sanitizer saw nothing, as the arena is "
-        "one allocation."
+        "One plan and one check for the forward and the backward pass together. An address sanitizer saw nothing, as "
+        "the arena is one allocation."
     ),
     reasons={"R": "there is only one run, and R reports only faults that a later run shows first"},
 )

@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="a split without inputs does not wait for an asynchronous reader",
     source="https://github.com/ggml-org/llama.cpp/pull/26040",
     story=(
-        "A split that has no inputs waits for nothing. So it starts while another, asynchronous split still reads the "
-        "slot that it writes."
+        "A split that has no inputs waits for nothing. So the split starts while an asynchronous split still reads the "
+        "slot that the first split writes."
     ),
     sound=SmallDocument(
         text="e0 = host.write; e = f e0; r = use e ~1 ^1; n = gen ^2; o = mix n r ^2; host.read o",
@@ -19,5 +19,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the accesses of the splits. Runs fail only now and then.",
+    caught="A happens-before check over the accesses of the splits. A run of the program fails only now and then.",
 )

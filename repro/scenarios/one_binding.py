@@ -17,5 +17,5 @@ SCENARIO = SmallScenario(
     expected=(("C04", "kernel"),),
     reports={"K": "unsafe"},
     not_run="H R",
-    caught="The audit with repeated operands, which needs no plan.",
+    caught="The audit of the kernel with one buffer for both operands, which needs no plan.",
 )

@@ -19,5 +19,5 @@ SCENARIO = SmallScenario(
     expected=(("C05", "plan"),),
     reports={"S": "StaleRead Overlap PinIgnored", "L": "MissingPin", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="An assertion that the lifetime of each output ends with the run.",
+    caught="An assertion that the lifetime of each output lasts until the end of the run.",
 )

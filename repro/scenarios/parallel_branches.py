@@ -18,5 +18,8 @@ SCENARIO = Scenario(
     reports="H D",
     streams=3,
     reuse_waits=False,
-    caught=("Happens-before over the branches: no wait orders the reader of a slot before the op that takes it."),
+    caught=(
+        "A happens-before check over the branches: no wait orders the reader of a slot before the op that takes the "
+        "slot."
+    ),
 )

@@ -20,7 +20,7 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before: no wait orders the reader and the writer. No run in list order can fail.",
+    caught="A happens-before check: no wait orders the reader and the writer. A run in list order cannot fail.",
     reasons={
         "S": "S replays the order of the list, in which nothing is wrong; H examines other orders and reports the race"
     },

@@ -17,5 +17,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before in which the copy is an op on its own stream.",
+    caught="A happens-before check in which the copy is an op on its own stream.",
 )

@@ -26,5 +26,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the backends. The fault shows only four runs later, and then not in every run.",
+    caught="A happens-before check over the backends. The fault shows only four runs later, and then not in every run.",
 )

@@ -30,7 +30,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams: no wait orders the copy before the next reduce-scatter. "
-        "The numbers are wrong in some runs only."
+        "A happens-before check over the streams: no wait orders the copy before the next reduce-scatter. The numbers "
+        "are wrong in some runs only."
     ),
 )

@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C03", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "BadShare", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Counts of readers by storage, compared with a replay.",
+    caught="A count of readers for each storage, compared with a replay.",
 )

@@ -23,5 +23,8 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before in which the step is an op of its stream; the scheduler does not order the device.",
+    caught=(
+        "A happens-before check in which the step is an op of its stream. The order of the scheduler does not order "
+        "the ops on the device."
+    ),
 )

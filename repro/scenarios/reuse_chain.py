@@ -28,7 +28,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams, by storage: the reader of c and the writer of d access the same bytes, "
-        "whatever the table says."
+        "A happens-before check over the streams, by storage: the reader of c and the writer of d access the same "
+        "bytes, whatever the table says."
     ),
 )

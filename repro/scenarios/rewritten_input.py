@@ -16,5 +16,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "schedule"),),
     reports={"H": "Race"},
     not_run="R P D K",
-    caught="The host's writes as ops of the schedule: nothing orders the read before the write.",
+    caught="A schedule in which the host's writes are ops: no wait orders the read before the write.",
 )

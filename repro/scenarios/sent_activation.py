@@ -29,7 +29,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams: the next forward pass does not wait for the send that reads the block. The "
-        "project found the bug only in runs of a model with 405 billion parameters."
+        "A happens-before check over the streams: the next forward pass does not wait for the send that reads the "
+        "block. The project found the bug only in runs of a model with 405 billion parameters."
     ),
 )

@@ -19,5 +19,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before over the streams, or poison at release.",
+    caught="A happens-before check over the streams, or a run that fills memory with poison when it is freed.",
 )

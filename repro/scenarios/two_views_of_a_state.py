@@ -7,10 +7,10 @@ SCENARIO = SmallScenario(
     title="a state is read through one view while it may still be written through another",
     source="https://github.com/ggml-org/llama.cpp/pull/27812",
     story=(
-        "A pass of the Vulkan backend reorders the nodes of a graph. It checks whether one view is a view of the "
-        "other, but not whether two views share a tensor, when one node writes through the first and another node "
-        "reads through the second. The state is then read too early. The output differs on every start, without a "
-        "message in the log."
+        "A pass of the Vulkan backend reorders the nodes of a graph. If one node writes through a view and another "
+        "node reads through a second view, the pass checks whether one is a view of the other. It does not check "
+        "whether both are views of one tensor. The state is then read too early. The output differs on every start, "
+        "without a message in the log."
     ),
     sound=SmallDocument(
         text=("x = host.write; u:s = view s; w:s = put! u x; v:s = view w; y = f v x ~1 ^2; o = g y x ^4; host.read o"),
@@ -26,5 +26,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "schedule"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="A check of the order by bytes, whatever view they are accessed through.",
+    caught="A check of the order of accesses to the same bytes, through whatever view.",
 )

@@ -23,5 +23,5 @@ SCENARIO = SmallScenario(
     expected=(("C09", "plan"),),
     reports={"H": "Race"},
     not_run="R",
-    caught="Happens-before in which the unmapping counts as a write of the page by its next owner.",
+    caught="A happens-before check in which the unmapping counts as a write of the page by its next owner.",
 )

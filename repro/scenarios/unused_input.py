@@ -18,7 +18,7 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="The runtime's copies as ops of the program: each copy is a write for which the plan must have a slot.",
+    caught="A program in which the runtime's copies are ops: each copy is a write for which the plan must have a slot.",
     reasons={
         "class": (
             "C15 is for two calls on the same level that disturb each other; between a call and the ops around it, the "

@@ -24,7 +24,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before in which a step in flight is an op on its stream, and others may write the block as soon as it "
-        "is freed."
+        "A happens-before check in which a step in flight is an op on its stream, and others may write the block as "
+        "soon as it is freed."
     ),
 )

@@ -29,7 +29,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "Happens-before over the streams, in which an allocation is a write on its stream. The losses in the project's "
-        "test showed nothing."
+        "A happens-before check over the streams, in which an allocation is a write on its stream. The losses in the "
+        "project's test showed nothing."
     ),
 )

@@ -18,5 +18,5 @@ SCENARIO = SmallScenario(
     expected=(("C05", "plan"),),
     reports={"S": "StaleRead Overlap PinIgnored", "L": "MissingPin", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Reads by the host as ops of the program, so that the check sees them.",
+    caught="A program in which the host's reads are ops, so that a check sees them.",
 )

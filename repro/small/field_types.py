@@ -16,7 +16,7 @@ import msgspec
 from allocsim.errors import ModelError
 
 LONGEST: Final = 60
-"""The most characters of a value that a message repeats."""
+"""The largest number of characters of a value that a message shows."""
 
 MODULES: Final = re.compile(r"(\w+\.)+(?=\w)")
 """A pattern for the module in front of the name of a type."""
@@ -57,5 +57,5 @@ def _enums(hint: Any) -> Iterator[type[Enum]]:
 @cache
 def _declared(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
-    # a field that can have another instance of `kind`: that instance was checked when it was made
+    # another instance of `kind` in a field was checked when that instance was made
     return {name: Any if kind in get_args(hint) else hint for name, hint in hints.items()}
