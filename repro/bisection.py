@@ -3,13 +3,13 @@ that still fails.
 
 If the judge finds the fault, the judge also decides during reduction whether the fault is still
 there (`allocsim.reduction`). A kernel that is wrong under a legal plan shows only when it runs, so
-such a program is reduced by executing. An op that is left out becomes a `host.write` of those of
-its results that other ops still read, at the same place in the order. Thus every remaining op has
-all its operands, and every slot keeps its neighbours. A smaller program is kept if the judge finds
+such a program is reduced by executing. An op that is left out is replaced, at the same place in the
+order, by a `host.write` of the results that other ops still read. Thus every remaining op has all
+its operands, and every slot keeps its neighbours. A smaller program is kept if the judge finds
 nothing and a kernel of the same kind still diverges on random data (`engine.r_replay`).
 
-The time of a plan is the median over `TIMED_STEPS` training steps. Measured are the plan at fault,
-the cured plan, and the plan with every node pinned.
+The time of a plan is the median over `TIMED_STEPS` training steps. It is measured for the plan at
+fault, the cured plan, and the plan with every node pinned.
 
 What this module does not see: the terminal and files.
 """

@@ -6,8 +6,8 @@
 `prepare` returns the experiment, and `train_three` makes the training runs. `repro.detectors.ask`
 makes the evidence. `repro.run.run` executes all steps. The three modes differ in the plan alone:
 
-* `default`: the plan of the planner under test, with reuse and in-place pairs; pinned are the
-  buffers that the host reads.
+* `default`: the plan of the planner under test, with reuse and in-place pairs; the buffers that
+  the host reads are pinned.
 * `pinned`: the plan of the same planner with every node pinned; with `pin_leafs`, every leaf too.
 * `reference`: a plan in which every tensor has memory of its own.
 

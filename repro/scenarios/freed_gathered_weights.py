@@ -7,10 +7,10 @@ SCENARIO = SmallScenario(
     title="gathered weights are freed while a layer still computes with them",
     source="https://github.com/NVIDIA/Megatron-LM/issues/5788",
     story=(
-        "The weights of a layer are gathered on the communication stream (1) and used on the compute stream. They are "
-        "freed without record_stream, so the next gather takes their block as soon as the communication stream is "
-        "free. The reporter withdrew the report: in that project the communication stream waits for the compute stream "
-        "before each gather. The twin has this wait."
+        "The weights of a layer are gathered on the communication stream (1) and used on the compute stream. The "
+        "weights are freed without record_stream, so the next gather takes their block as soon as the communication "
+        "stream is free. The reporter withdrew the report: in that project the communication stream waits for the "
+        "compute stream before each gather. The twin has this wait."
     ),
     sound=SmallDocument(
         text=(

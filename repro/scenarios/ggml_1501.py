@@ -18,7 +18,7 @@ They work with 4 layers and with 30."""
 
 SCENARIO = Scenario(
     name="ggml-1501",
-    title="the backward pass of a 30-layer LoRA model does not learn; pinning every node cures it",
+    title="a 30-layer LoRA model does not learn; pinning every node cures it",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
         "rms_norm_back is on ggml's in-place list, so its result may take the memory of the incoming gradient. Before "

@@ -18,11 +18,11 @@ SCENARIO = SmallScenario(
     expected=(("C01", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Lifetimes in the step numbers of the whole call tree, checked over the whole tree.",
+    caught="A check over the whole call tree, with lifetimes in the step numbers of the whole tree.",
     reasons={
         "class": (
-            "C15 is for two calls on the same level that disturb each other; between a call and the ops around it, the "
-            "class is that of the mechanism"
+            "C15 is only for two calls on the same level that disturb each other; between a call and the ops around "
+            "it, the class is that of the mechanism, here C01"
         )
     },
 )

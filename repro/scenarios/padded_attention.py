@@ -7,7 +7,7 @@ SCENARIO = SmallScenario(
     title="attention reads the padding after the rows that were written",
     source="https://github.com/ggml-org/whisper.cpp/pull/3941",
     story=(
-        "Keys and values are written for n rows. They are read for n rounded up to 256, without a mask. The bytes "
+        "Keys and values are written for n rows, but read for n rounded up to 256 rows, without a mask. The bytes "
         "after the n rows are those of earlier requests."
     ),
     sound=SmallDocument(

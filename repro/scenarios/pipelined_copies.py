@@ -16,9 +16,8 @@ SCENARIO = SmallScenario(
     story=(
         "A pipelined scheduler keeps four copies of the data that go from one backend to another, one for each run in "
         "flight. The second backend (stream 1) records an event after each split. After copies were made asynchronous, "
-        "the fifth run copies into the bytes of the first copy before the event of the split that reads them. The "
-        "scenario is rebuilt from the class of fault: two CPU backends cannot show it, because their calls are "
-        "synchronous."
+        "the fifth run copies into the bytes of the first copy before the event of the split that reads them. This "
+        "scenario reproduces the class of fault: two CPU backends cannot show it, because their calls are synchronous."
     ),
     sound=SmallDocument(text=COPIED.format(" ^6"), slots="c0=0 c1=64 c2=128 c3=192 c4=0"),
     place="schedule",

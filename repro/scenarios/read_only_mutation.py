@@ -23,7 +23,7 @@ SCENARIO = SmallScenario(
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
     caught=(
-        "Effects taken from the body of the kernel instead of its declaration. The replay of the plan then shows that "
-        "the moment is read after the cast took its bytes."
+        "A planner that takes the effects of a kernel from its body instead of its declaration. The replay of the plan "
+        "then shows that the moment is read after the cast took its bytes."
     ),
 )

@@ -1,10 +1,10 @@
-"""A reduced gradient is copied on another stream, and its memory is freed on its own stream."""
+"""A reduced gradient is copied on another stream, and its memory is reused too early."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="reduce-scatter-output",
-    title="a reduced gradient is copied on another stream, and its memory is freed on its own stream",
+    title="a reduced gradient is copied on another stream, and its memory is reused before the copy ends",
     source="https://github.com/pytorch/pytorch/pull/180665",
     story=(
         "The output of a reduce-scatter is allocated on the stream of the reduce-scatter (1), and copied to the host "

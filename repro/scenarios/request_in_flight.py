@@ -9,8 +9,8 @@ SCENARIO = SmallScenario(
     story=(
         "A request is ended while its step is in flight, and the scheduler frees its blocks. Another request takes a "
         "block and loads its keys there on a second stream (1). The step of the first request overwrites these keys "
-        "with its own. Cure: free the block after the step in flight has ended. The scenario is rebuilt from the class "
-        "of fault that the report names; the report's own pool is not run here."
+        "with its own. Cure: free the block after the step in flight has ended. This scenario reproduces the class of "
+        "fault of the report; the memory pool of the report itself is not run."
     ),
     sound=SmallDocument(
         text="x = host.write; p = host.write; k = step x; s = sample k; m = load p ~1 ^1 ^3; y = attend m ^4; o = join y s; host.read o",

@@ -1,10 +1,10 @@
-"""A chain of reuse over two streams loses its root and the last reader of the root."""
+"""The planner loses the root of a chain of reuse over two streams, and a late reader."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="reuse-chain",
-    title="a chain of reuse over two streams loses its root and the last reader of the root",
+    title="the planner loses the root of a chain of reuse over two streams, and a late reader of the root",
     source="https://github.com/microsoft/onnxruntime/pull/32466",
     story=(
         "b reuses the buffer of a, and c, on another stream (1), reuses the buffer of b. The scratch table that "

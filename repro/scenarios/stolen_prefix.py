@@ -9,8 +9,8 @@ SCENARIO = SmallScenario(
     story=(
         "The count of the free blocks is too large by one. A cached block that the request has just found as its "
         "prefix is counted as free, so the request's new tokens are written there. Cure: remove the found blocks from "
-        "the free blocks before new blocks are given out. The scenario is rebuilt from the class of fault that the "
-        "report names; the report's own pool is not run here."
+        "the free blocks before new blocks are given out. This scenario reproduces the class of fault of the report; "
+        "the memory pool of the report itself is not run."
     ),
     sound=SmallDocument(
         text="x = host.write; p = put x; a = attend p; n = put a; y = attend2 p n; host.read y",

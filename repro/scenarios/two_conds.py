@@ -18,5 +18,8 @@ SCENARIO = SmallScenario(
     expected=(("C15", "plan"),),
     reports={"S": "StaleRead Overlap", "L": "LifetimeTooShort", "P": "StaleRead", "D": "operand"},
     not_run="H R",
-    caught="Lifetimes in the step numbers of the whole call tree, instead of separate step numbers for each branch.",
+    caught=(
+        "A check with lifetimes in the step numbers of the whole call tree, instead of separate numbers for each "
+        "branch."
+    ),
 )

@@ -9,8 +9,8 @@ SCENARIO = SmallScenario(
     story=(
         "When the last block of a page is freed, the page is at once unmapped and given to another model. The kernels "
         "of that model, on their own stream (1), write the page while a kernel of the first model reads it. Cure: "
-        "unmap the page after all kernels launched before have ended. The scenario is rebuilt from the class of fault "
-        "that the report names; the report's own pool is not run here."
+        "unmap the page after all kernels launched before have ended. This scenario reproduces the class of fault of "
+        "the report; the memory pool of the report itself is not run."
     ),
     sound=SmallDocument(
         text="x = host.write; q = host.write; k = put x; y = attend k; z = attend2 k; m = other q ~1 ^1 ^4; r = mine y z; w = theirs m ~1; host.read r; host.read w ^7",

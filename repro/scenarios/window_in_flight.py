@@ -9,8 +9,8 @@ SCENARIO = SmallScenario(
     story=(
         "The window slides when a step is scheduled, and the block that leaves it is freed at once. The step still "
         "reads this block when a load on a second stream (1) writes new keys to it. Cure: free the block after the "
-        "step has ended, not when the step is scheduled. The scenario is rebuilt from the class of fault that the "
-        "report names; the report's own pool is not run here."
+        "step has ended, not when the step is scheduled. This scenario reproduces the class of fault of the report; "
+        "the memory pool of the report itself is not run."
     ),
     sound=SmallDocument(
         text="x = host.write; p = host.write; k = put x; y = step k; n = load p ~1 ^1 ^3; z = next y n ^4; host.read z",

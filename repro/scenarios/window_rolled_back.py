@@ -9,8 +9,8 @@ SCENARIO = SmallScenario(
     story=(
         "The first block of a window is freed by a count of tokens that includes the drafts. The drafts are rejected, "
         "so the window moves back, and attention reads a block that the next tokens have taken. Cure: free the block "
-        "by the count of accepted tokens, after the verification has ended. The scenario is rebuilt from the class of "
-        "fault that the report names; the report's own pool is not run here."
+        "by the count of accepted tokens, after the verification has ended. This scenario reproduces the class of "
+        "fault of the report; the memory pool of the report itself is not run."
     ),
     sound=SmallDocument(
         text="x = host.write; k = put x; d = draft k; v = verify d; n = put v; y = attend k n; host.read y",

@@ -129,7 +129,7 @@ MISDEED: Final[Mapping[str, Callable[[str, Sequence[Array], Sequence[Array]], No
         *(overrun, underrun, read_beyond, half, writes_operand, writes_second),
     )
 }
-"""Name -> the faulty kernel."""
+"""The name of a misdeed -> its faulty kernel."""
 
 
 def misdeed(name: str) -> Callable[[str, Sequence[Array], Sequence[Array]], None]:

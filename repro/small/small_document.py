@@ -31,11 +31,11 @@ class SmallDocument:
     share: str = ""
     """In-place pairs that the planner believes to be allowed; `a>b`: b may take the slot of a."""
     pinned: str | None = None
-    """Buffers believed pinned; None: those that the host reads."""
+    """Buffers believed pinned; None for the buffers that the host reads."""
     gaps: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Buffer -> ranges of steps in which its bytes are believed free."""
     believed_nbytes: Sequence[int] | None = None
-    """The believed size of each buffer, in bytes; None: the true sizes."""
+    """The believed size of each buffer, in bytes; None for the true sizes."""
     roles: Mapping[str, Role] = field(default_factory=dict)
     gpu: str = ""
     """Buffers of the second arena."""
@@ -55,7 +55,7 @@ class SmallDocument:
     """Kind of op -> a misdeed that replaces its kernel only in runs of the plan under test; the
     reference run and K use the kernel of `kernels`."""
     events: str = ""
-    """`0+x 3-x`: at step 0 x is allocated, at step 3 freed."""
+    """The planner's events; `0+x 3-x` says that x is allocated at step 0 and freed at step 3."""
 
     def __post_init__(self) -> None:
         """Raise ModelError for a field that is not of its type."""

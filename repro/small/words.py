@@ -143,7 +143,7 @@ def belief(made_for: Program, *, share: str = "", pinned: str | None = None, **c
         made_for: The program.
         share: Pairs `a>b`: b may take the slot of a. "" leaves the pairs of the belief unstated,
             and `-` states that there is no pair.
-        pinned: Buffers believed pinned; None: those that the host reads.
+        pinned: Buffers believed pinned; None for the buffers that the host reads.
         **columns: `a=(1, 2)` sets the lifetime of buffer a, half-open in steps. Any other name is a
             column of `Problem.of`.
     """

@@ -163,7 +163,7 @@ def test_a_report_is_convicted_with_party_and_cure_and_its_twin_is_clean(name: s
 def test_the_scenario_of_a_report_names_the_same_class_and_says_what_it_is(name: str):
     scenario = scenarios.find_small(name)
     assert [found for found, _ in scenario.expected] == [REPORTS[name][2]]
-    assert "rebuilt from the class of fault that the report names" in scenario.story
+    assert "reproduces the class of fault of the report" in scenario.story
     assert "Cure: " in scenario.story
 
 
