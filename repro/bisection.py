@@ -8,8 +8,8 @@ order, by a `host.write` of the results that other ops still read. Thus every re
 its operands, and every slot keeps its neighbours. A smaller program is kept if the judge finds
 nothing and a kernel of the same kind still diverges on random data (`engine.r_replay`).
 
-The time of a plan is the median over `TIMED_STEPS` training steps. It is measured for the plan at
-fault, the cured plan, and the plan with every node pinned.
+The time of a plan is the median over `TIMED_STEPS` training steps. The plan at fault,
+the cured plan, and the plan with every node pinned are timed.
 
 What this module does not see: the terminal and files.
 """

@@ -1,7 +1,7 @@
 """The records of scenarios: a training run, the defects put into it, and the expected verdict.
 
-A scenario is data. It names a training set-up and its *defects*. Each defect is a field that makes
-one party do something wrong:
+A scenario is a record that names a training set-up and its *defects*. Each defect is a field that
+makes one party do something wrong:
 
 * `kernels`: kernel variants that break their own alias contract (fault: kernel);
 * `belief`: a wrapper that makes a planner's belief wrong (fault: plan);

@@ -1,8 +1,8 @@
 """Run a scenario on real ggml, with ggml's planner, ggml's kernels and ggml's backward graph.
 
 The engine's forward graph is lowered to ggml's ops
-(`allocsim.systems.ggml.lora_training.forward_lowering`). It is trained in four modes, which differ
-in the plan alone:
+(`allocsim.systems.ggml.lora_training.forward_lowering`). The graph is trained in four modes, which
+differ in the plan alone:
 
 * `default`: ggml's graph allocator plans, and the tensors that the host reads are flagged OUTPUT;
 * `pinned`: as `default`, but every node is flagged OUTPUT;

@@ -8,7 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/apache/tvm/issues/13976",
     story=(
         "StorageRewrite looked for uses in index expressions only. A scratch buffer whose address was passed to an "
-        "external call had no use there. Its bytes went to the next buffer while the call still needed them."
+        "external call had no use there. So the bytes of the buffer went to the next buffer while the call still "
+        "needed them."
     ),
     sound=SmallDocument(
         text="x = host.write; a = fill x; n = call a; b = fill2 n; m = call a; c = h m b; host.read c",

@@ -14,7 +14,7 @@ TRAINING = Training(
     seed_before_labels=True,
 )
 """Settings with which 20 steps of SGD learn one repeated sequence through LoRA on q and v only.
-They work with 4 layers and with 30."""
+The settings work with 4 layers and with 30."""
 
 SCENARIO = Scenario(
     name="ggml-1501",

@@ -8,7 +8,8 @@ SCENARIO = GgmlFault(
     source="https://github.com/ggml-org/llama.cpp/issues/28448",
     story=(
         "ggml's graph allocator keeps a plan as long as the numbers of nodes and leafs are equal and every tensor "
-        "fits. It compares neither ops nor edges. The second graph reads a tensor whose slot the first plan gave away."
+        "fits. The allocator compares neither ops nor edges. The second graph reads a tensor whose slot the first plan "
+        "gave away."
     ),
     fault="stale-plan",
     expected=(("C08", "plan"),),

@@ -8,7 +8,7 @@ SCENARIO = SmallScenario(
     source="https://github.com/iree-org/iree/issues/13003",
     story=(
         "A call ties its result to an operand: the bytes of the operand become the result. If the operand is read "
-        "again, a copy is needed. This copy was removed."
+        "again, a copy of it is needed. A pass removed the copy."
     ),
     sound=SmallDocument(text="x = host.write; e = empty x; p = fill! e; q = g p e; host.read q", slots="e=0 p=64"),
     place="belief",

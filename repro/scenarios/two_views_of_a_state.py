@@ -8,7 +8,7 @@ SCENARIO = SmallScenario(
     source="https://github.com/ggml-org/llama.cpp/pull/27812",
     story=(
         "A pass of the Vulkan backend reorders the nodes of a graph. If one node writes through a view and another "
-        "node reads through a second view, the pass checks whether one is a view of the other. It does not check "
+        "node reads through a second view, the pass checks whether one is a view of the other. The pass does not check "
         "whether both are views of one tensor. The state is then read too early. The output differs on every start, "
         "without a message in the log."
     ),

@@ -7,7 +7,7 @@ SCENARIO = SmallScenario(
     title="a gradient buffer is allocated for one stream and used on another stream",
     source="https://github.com/NVIDIA/Megatron-LM/pull/6187",
     story=(
-        "A main gradient is allocated on the default stream. It is used and replaced on the stream of the "
+        "A main gradient is allocated on the default stream. The gradient is used and replaced on the stream of the "
         "reduce-scatter (1). The allocator gives the old storage to work on the default stream before the "
         "reduce-scatter has read it."
     ),

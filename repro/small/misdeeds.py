@@ -1,9 +1,9 @@
 """Faulty kernels, by name, and two honest kernels.
 
 The kernel `honest` computes a weighted sum of its operands with weights that depend on the kind of
-op. It reads all operands before it writes. The kernel `moved` copies its operands. A misdeed is a
-faulty kernel: it computes a wrong result, or accesses memory that is not its own. Some faults show
-only if the result is in place, or only if another buffer is adjacent.
+op. An honest kernel reads all operands before it writes. The kernel `moved` copies its operands. A
+misdeed is a faulty kernel: it computes a wrong result, or accesses memory that is not its own. Some
+faults show only if the result is in place, or only if another buffer is adjacent.
 
 What this module does not see: the op that a misdeed is planted in, and the memory bound to it.
 """
