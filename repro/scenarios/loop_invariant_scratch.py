@@ -7,9 +7,9 @@ SCENARIO = SmallScenario(
     title="a buffer that a loop reads dies in its first iteration",
     source="https://github.com/hw-native-sys/PTOAS/pull/913",
     story=(
-        "A buffer that is filled before a loop is read in each iteration. The planner ended its life at the last use "
-        "inside the body. A scratch buffer that is allocated later in the same iteration takes its bytes, so the "
-        "second iteration reads scratch."
+        "A buffer that is filled before a loop is read in each iteration. The planner ended the life of the buffer at "
+        "the last use inside the body. A scratch buffer that is allocated later in the same iteration takes its bytes, "
+        "so the second iteration reads scratch."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; s = use a; u = keep s; t = use a; v = keep2 u t; host.read v",

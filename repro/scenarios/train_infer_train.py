@@ -1,10 +1,10 @@
-"""An inference call leaves its plan to the next training step."""
+"""An inference call replaces the plan of the next training step."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="train-infer-train",
-    title="an inference call leaves its plan to the next training step",
+    title="an inference call replaces the plan of the next training step",
     source="https://github.com/apache/mxnet/pull/16553",
     story=(
         "Three plans share one table of in-place indices, and the plan that was made last overwrites the table. After "
@@ -27,5 +27,5 @@ SCENARIO = SmallScenario(
     expected=(("C08", "plan"),),
     reports={"S": "StaleRead Overlap", "R": "StaleRead Overlap"},
     not_run="H P D K",
-    caught="A session of train, infer, train, because each call alone is right.",
+    caught="A session of a training, an inference and a training call, because each call alone is right.",
 )

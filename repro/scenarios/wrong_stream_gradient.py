@@ -30,6 +30,6 @@ SCENARIO = SmallScenario(
     not_run="R",
     caught=(
         "A happens-before check over the streams, in which an allocation is a write on its stream. The losses in the "
-        "project's test showed nothing."
+        "project's test did not show the bug."
     ),
 )
