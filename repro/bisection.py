@@ -1,5 +1,5 @@
-"""Bisect a scenario: find the smallest cure, its price in bytes and time, and the smallest program
-that still fails.
+"""Bisect a scenario: find a cure, its price in bytes and time, and the smallest program that was
+found to still fail.
 
 If the judge finds the fault, the judge also decides during reduction whether the fault is still
 there (`allocsim.reduction`). A kernel that is wrong under a legal plan shows only when it runs, so
@@ -49,7 +49,7 @@ TIMED_STEPS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smallest:
-    """The smallest program in which a kernel still diverges under a legal plan."""
+    """The smallest program found in which a kernel still diverges under a legal plan."""
 
     document: Document
     divergence: Divergence

@@ -245,7 +245,7 @@ def evidence_of(
 def pinned_sources(
     experiment: LibraryExperiment, trained: Mapping[str, Steps], horizon: int, evidence: Evidence, progress: Progress
 ) -> CureRecord | None:
-    """Return the cure that pins the sources of the fewest pairs; None if no such cure helps."""
+    """Return a cure that pins the sources of a minimal set of pairs; None if no such cure helps."""
     unsafe = {(row.kind, row.operand) for row in evidence.audit or () if row.measured == "unsafe"}
     used = used_pairs(trained["default"].rows)
     suspects = [pair for pair in used if (pair[0].lower(), pair[1]) in unsafe]
