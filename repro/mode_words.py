@@ -136,7 +136,8 @@ def denials(program: Program, words: Sequence[str]) -> tuple[Position, ...]:
             raise ModelError("deny", f"no op is a {kind!r}; there are {', '.join(sorted(ops.kinds))}")
         operands, results = (int(width[ops.is_kind(kind)].max()) for width in widths)
         if slash and not (position.isdecimal() and int(position) < operands):
-            raise ModelError("deny", f"{kind} has operands 0 to {operands - 1}, and {position!r} is none of them")
+            there = f"operands 0 to {operands - 1}" if operands else "no operand"
+            raise ModelError("deny", f"{kind} has {there}, and {position!r} is none of them")
         chosen = [int(position)] if slash else range(operands)
         found += [(kind, operand, result) for operand in chosen for result in range(results)]
     return tuple(found)

@@ -38,7 +38,7 @@ def stories(title: str, head: str, entries: Sequence[Entry]) -> bytes:
     rows = "\n".join(_row(entry, columns) for entry in entries)
     heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
     table = (
-        f'<table class="stories"><thead><tr><th>scenario</th><th>names</th>{heads}<th>what one sees</th></tr></thead>'
+        f'<table class="stories"><thead><tr><th>scenario</th><th>names</th>{heads}<th>what goes wrong</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
     groups = sorted({entry.group for entry in entries}, key=str.lower)
