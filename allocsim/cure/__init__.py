@@ -24,7 +24,7 @@ over reuse can also be cured by placing its buffers apart: that is the cure's `a
 
 Complexity: O(moved slots x buffers), and a few checks of the document.
 
-What this module does not see: classes and parties, kernels and numbers (`repro.detectors`).
+This module does not examine classes and parties, kernels and numbers (`repro.detectors`).
 """
 
 from collections.abc import Iterable, Sequence

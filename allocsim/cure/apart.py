@@ -13,7 +13,7 @@ addresses for one buffer that outlasts a run, each plan keeps its own.
 Complexity: O(n log n) for n buffers of all plans, and for each plan the number of ranges that
 outlasting buffers use.
 
-What this module does not see: lifetimes and pairs, and whether the plans cure anything.
+This module does not examine lifetimes and pairs, and whether the plans cure anything.
 """
 
 from collections import defaultdict

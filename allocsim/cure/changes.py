@@ -15,7 +15,7 @@ in the document. A price belongs to a set of changes, since the price of one dep
 Violations are charged to proposed changes (`allocsim.verdict.charging`); a cure consists of changes
 of the kinds in `MADE`. Steps and bytes are half-open ranges.
 
-What this module does not see: how a change is made in a document, and why it is needed.
+This module does not examine how a change is made in a document, and why it is needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The record of a cure: the changes made, their price together, and what the judge verified.
 
-What this module does not see: how a cure is found.
+This module does not examine how a cure is found.
 """
 
 from collections.abc import Sequence

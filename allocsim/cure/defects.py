@@ -5,7 +5,7 @@ the kind, the run, and the op, value or buffers of the violation. It leaves out 
 change: the writer that a read found, the bytes, the plan of a run. `LifetimeTooShort` and
 `MissingPin` of one buffer are one defect; an op is unsafe in place once, whatever its pairs.
 
-What this module does not see: the mends themselves.
+This module does not examine the mends themselves.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """A draft: a document that is being mended, with a room for each plan in which slots move.
 
-What this module does not see: which slots should move (`allocsim.cure`), and whether the mended
+This module does not examine which slots should move (`allocsim.cure`), and whether the mended
 document is right.
 """
 

@@ -4,7 +4,7 @@ place on every machine.
 A step is about the cost of judging one op. A search counts the steps of each piece of work. When
 its steps are spent, it ends with the best result so far and reports that it was cut.
 
-What this module does not see: the searches.
+This module does not examine the searches.
 """
 
 from dataclasses import dataclass

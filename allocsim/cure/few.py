@@ -15,7 +15,7 @@ A slot whose place the problem states (`fixed`, `own`) is never moved.
 Complexity: O(n log n) for each body, n slots; for two moves, as often as there are neighbours, at
 most `NEIGHBOURS`.
 
-What this module does not see: whether a move cures anything.
+This module does not examine whether a move cures anything.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Mending the parts of a document other than slots: waits of programs, uploads of runs, beliefs.
 References between the parts stay right.
 
-What this module does not see: the slots (`allocsim.cure.drafting`).
+This module does not examine the slots (`allocsim.cure.drafting`).
 """
 
 from collections import defaultdict

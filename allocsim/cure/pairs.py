@@ -1,6 +1,6 @@
 """Believed pairs: which of them a plan uses, and at which operand and result of an op.
 
-What this module does not see: which pairs may not share bytes.
+This module does not examine which pairs may not share bytes.
 """
 
 from collections.abc import Collection

@@ -8,7 +8,7 @@ without importing this project.
 
 Complexity: O(size of the document), twice.
 
-What this module does not see: why anything changes.
+This module does not examine why anything changes.
 """
 
 import json

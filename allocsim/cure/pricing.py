@@ -1,6 +1,6 @@
 """The price of a cure: growth of the peaks, lost overlap, moved slots; and the planner of a plan.
 
-What this module does not see: whether the changes cure.
+This module does not examine whether the changes cure.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """An order of buffers that does not depend on their indices: by the first access in the list of
 ops.
 
-What this module does not see: bytes and plans.
+This module does not examine bytes and plans.
 """
 
 from collections.abc import Iterable

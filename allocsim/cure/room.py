@@ -13,7 +13,7 @@ bytes of its own. This module does not check a move: the caller has the result j
 
 Complexity: O(buffers) for each buffer moved.
 
-What this module does not see: why a buffer moves.
+This module does not examine why a buffer moves.
 """
 
 from collections.abc import Collection, Iterable, Sequence

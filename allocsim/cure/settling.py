@@ -6,7 +6,7 @@ taken, then the way with the fewest moved slots.
 
 Complexity: O(buffers) for each buffer moved.
 
-What this module does not see: whether the draft cures.
+This module does not examine whether the draft cures.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ The price of waits is the number of pairs of ops that could overlap before and n
 
 Complexity: O(pairs log pairs) for the cover; O(ops x streams) for each order.
 
-What this module does not see: bytes, and how long ops take.
+This module does not examine bytes, and how long ops take.
 """
 
 from collections import defaultdict

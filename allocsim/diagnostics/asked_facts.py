@@ -7,7 +7,7 @@ A sentence passes a program to these methods unread; only the methods know its f
 
 Complexity: O(1) for each method; `sides` is O(operands of the op).
 
-What this module does not see: violations and words.
+This module does not examine violations and words.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The facts that sentences ask for (`asked_facts`), from a document in memory.
 
-What this module does not see: violations and words.
+This module does not examine violations and words.
 """
 
 from collections.abc import Sequence

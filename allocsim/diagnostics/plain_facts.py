@@ -1,7 +1,7 @@
 """The facts that sentences ask for (`asked_facts`), from the records that the plain judge reads; it
 needs only the standard library.
 
-What this module does not see: records of violations and words.
+This module does not examine records of violations and words.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@
 A row of `SENTENCES` makes the sentence of a kind. A sentence is one line; it names ops, values and
 buffers as `op 17 'mul_1'`, places as `cpu[128, 384)`, and at most three ranges of bytes.
 
-What this module does not see: how defects are found, and which party is at fault.
+This module does not examine how defects are found, and which party is at fault.
 """
 
 from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ The messages of msgspec have JSON paths and Python types; `_complaint` turns the
 this project (`programs[0].ops[17].name: 5 is not a string`). It finds the offending value in a
 second, plain parse, which only failing documents pay for.
 
-What this module does not see: whether the numbers of different rows fit together.
+This module does not examine whether the numbers of different rows fit together.
 """
 
 import json

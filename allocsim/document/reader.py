@@ -5,7 +5,7 @@ it becomes 32 bits wide.
 (an arena's alignment, contiguous strides, lifetimes), and the table that each place begins with
 (`programs[0].` ops[17]...). O(size of the rows).
 
-What this module does not see: bytes and JSON.
+This module does not examine bytes and JSON.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

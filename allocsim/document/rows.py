@@ -7,7 +7,7 @@ any JSON. A field without a default is required. An optional field that is absen
 default depends on other rows; otherwise it has its default here. A field of version 2 that is
 absent is UNSET (`allocsim.document.versions`).
 
-What this module does not see: whether indices exist and columns fit together
+This module does not examine whether indices exist and columns fit together
 (`allocsim.model.wellformed` decides that).
 """
 

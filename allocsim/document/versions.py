@@ -5,7 +5,7 @@ A document of version 1 is read by the rules of version 1: a key that came later
 even if it has the default. A document is written as version 2 only if something in it needs
 version 2, so that files of version 1 are written as they were read.
 
-What this module does not see: the meaning of the features.
+This module does not examine the meaning of the features.
 """
 
 from collections.abc import Iterator

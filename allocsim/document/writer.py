@@ -4,7 +4,7 @@ every time.
 A document that is written and read again has equal columns, with one exception: the offset and size
 of a slot that lies in no arena have no meaning and are not written.
 
-What this module does not see: files (`allocsim.files` puts the bytes there).
+This module does not examine files (`allocsim.files` puts the bytes there).
 """
 
 import json

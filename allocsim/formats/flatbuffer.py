@@ -17,7 +17,7 @@ Layout (flatbuffers' "internals"): little endian; a table begins with the signed
 vtable; a vtable is its own size, the table's size and a u16 for each slot, 0 where the field is
 left out; a field refers to a vector, text or table by an unsigned distance from itself.
 
-What this module does not see: whether a slot has the type that the caller names.
+This module does not examine whether a slot has the type that the caller names.
 """
 
 import struct

@@ -12,7 +12,7 @@ bits; packed and unpacked lists are read alike. Only texts are copied.
 Raises ValueError with the byte at which the data breaks the format. O(bytes of the message); the
 fields of an inner message are read when it is asked for.
 
-What this module does not see: schemas, groups (refused), signed and floating-point numbers.
+This module does not examine schemas, groups (refused), signed and floating-point numbers.
 
 Source: protobuf.dev, "Encoding".
 """

@@ -1,6 +1,6 @@
 """Python text as a syntax tree, for formats that are written in Python; no code of it is run.
 
-What this module does not see: the meaning of the text.
+This module does not examine the meaning of the text.
 """
 
 import ast

@@ -1,9 +1,9 @@
-"""The verdict: each mistake, the party at fault, which op overwrote which bytes, and the cure.
+"""Make the verdict: name each mistake, the party at fault, the overwritten bytes, and the cure.
 
     verdict = judge(evidence)
 
 The module `judging` makes a verdict from evidence. Each name of this package is imported at its
-first use, because `check` of a document without violations makes no verdict.
+first use, because the command `check` needs no verdict if a document has no violations.
 """
 
 import lazy_loader

@@ -1,10 +1,10 @@
-"""The charge of each violation: class and party of the most important cause that explains it.
+"""Find the charge of each violation: class and party of the most important cause that explains it.
 
 A verdict groups violations by cause. A comparison of two documents, a report in a file and a
-baseline of known violations need the class and the party of each violation by itself.
+baseline of known violations need the class and the party of each single violation.
 
-What this module does not see: kernels and differential runs; only what S, H and L find is charged
-here.
+This module does not examine kernels and differential runs. Only violations that the detectors S, H
+and L find are charged here.
 """
 
 from collections.abc import Iterable
@@ -27,12 +27,12 @@ class Charge:
 
     @property
     def class_(self) -> str | None:
-        """Class of root cause."""
+        """The class of the cause, such as `C01`; None without a cause."""
         return None if self.cause is None else self.cause.class_
 
     @property
     def fault(self) -> str | None:
-        """The party at fault."""
+        """The party at fault, such as `plan`; None without a cause."""
         return None if self.cause is None else self.cause.party
 
     @property
@@ -42,15 +42,16 @@ class Charge:
 
     @property
     def key(self) -> tuple[str, str | None, str | None]:
-        """Kind, class and party: equal for two violations that are one fault in two places."""
+        """Kind, class and party; two violations with equal keys are one fault in two places."""
         return self.violation.kind, self.class_, self.fault
 
 
 def charges(document: Document, report: Report | None = None) -> tuple[Report, tuple[Charge, ...]]:
     """Return the report of a document and the charge of each violation that this report lists.
 
-    The document is judged unless `report` is given. If `report` was cut off at its limit, the
-    causes are found in a second report, which has that limit for each kind of violation.
+    The document is judged unless `report` is given. If the report does not list all violations, the
+    causes are found in a second report. The second report limits the list for each kind of
+    violation separately.
     """
     judged = told(listed(document), document) if report is None else report
     whole = judged if judged.count <= len(judged.violations) else told(listed(document), document)
@@ -64,9 +65,9 @@ def charged(causes: Iterable[Cause], violations: Iterable[Violation]) -> tuple[C
 
 
 def leading(document: Document) -> Charge | None:
-    """Return a violation of the most important cause, the one at its first place if listed.
+    """Return a listed violation of the most important cause, preferably at the cause's first place.
 
-    Return None for a document without causes.
+    Return None without a cause, or if the report lists no violation of that cause.
     """
     report = told(listed(document), document)
     found = causes_of(document, report)

@@ -1,20 +1,20 @@
-"""Which mistake let two buffers share bytes: the placement, or a false belief.
+"""Find the mistake that let two buffers share bytes: the placement, or a false belief.
 
-In the order of charge: a plan that was made for another program; a placement that its own problem
-forbids; then the false belief that allowed it. If two lifetimes are false, the lifetime is charged
-whose mend alone would keep the buffers apart. If each of them would, the lifetime of the buffer
-that was read late is charged; if neither would, both are. A pair that may not share is not charged
-if the lifetime of its donor or of its recipient is wrong as well, since the wrong lifetime made the
-pair look safe.
+The mistakes are tried in this order: the plan was made for another program; the placement breaks
+the plan's own problem; a false belief allowed the placement. If two lifetimes are false, and
+correcting only one of them would keep the buffers apart, that lifetime is charged. If correcting
+either lifetime would suffice, the lifetime of the buffer with the stale read is charged. If both
+must be corrected, both are charged. A pair that may not share bytes is not charged if the donor's
+or the recipient's lifetime is also wrong, because the wrong lifetime made the pair look safe.
 
-If a problem states no `may_share`, a *hand-over* is legal: the op at which one believed life ends
-and the other begins declares that pair in place.
+If a problem states no `may_share`, a *hand-over* is legal: one believed life ends and the other
+begins at one op, and that op declares the pair in place.
 
-If a plan states no problem, default beliefs count: buffers that the host reads are pinned,
-parameters and states are kept apart, and a late read of any other buffer is taken to mean that the
-planner computed the buffer's last use too early.
+If a plan states no problem, default beliefs are assumed. Buffers that the host reads are pinned.
+Parameters and states are kept apart. A stale read of any other buffer means that the planner
+computed the buffer's last use too early.
 
-What this module does not see: violations that are not about two buffers, classes and parties.
+This module does not examine classes, parties, and violations that concern a single buffer.
 """
 
 from collections.abc import Collection
@@ -30,16 +30,16 @@ from allocsim.verdict.dossier import Dossier
 
 Life = tuple[int, int]
 Answer = tuple[Change, ...] | None
-"""The changes that would keep two buffers apart; None: moving either of their slots."""
+"""The changes that would keep two buffers apart; None if one of the two slots must move."""
 
 SLOT: Final = None
 
 IN_PLACE: Final = frozenset({"UnsafeInPlace", "AssumedInPlace"})
-"""Kinds of violation by an op that runs in place without an alias contract that allows it."""
+"""Kinds of violation for an op that runs in place although no alias contract allows it."""
 
 
 class Pair(NamedTuple):
-    """Two buffers that a plan lays over each other in the runs of a program, the lower first."""
+    """Two buffers that share bytes under a plan in a program's runs; the lower index is first."""
 
     plan: int
     program: int
@@ -48,22 +48,22 @@ class Pair(NamedTuple):
 
     @property
     def buffers(self) -> tuple[int, int]:
-        """The two buffers."""
+        """The indices of the two buffers."""
         return self.buffer, self.other
 
     @classmethod
     def of(cls, v: Violation, other: int | None) -> "Pair | None":
-        """Return the pair of v's buffer and `other`; None without a plan, or if they are equal."""
+        """Return the pair of v's buffer and `other`; None if a part is missing, or if equal."""
         if v.plan is None or v.program is None or v.buffer is None or other is None or other == v.buffer:
             return None
         return cls(v.plan, v.program, min(v.buffer, other), max(v.buffer, other))
 
 
 def allowed_by(dossier: Dossier, pair: Pair, *, late: Collection[int], kinds: AbstractSet[str]) -> Answer:
-    """Return the changes that would have kept the two buffers of a pair apart; None for a slot.
+    """Return the changes that would have kept the pair apart; None if a slot must move.
 
-    `late`: the buffers of the pair that an op reads late. `kinds`: the kinds of the violations
-    between the two.
+    `late`: the buffers of the pair that have a stale read. `kinds`: the kinds of the violations
+    between the two buffers.
     """
     plan = dossier.document.plans[pair.plan]
     meeting = (True, frozenset(pair.buffers))
@@ -130,10 +130,11 @@ def _false_lives(dossier: Dossier, pair: Pair, problem: Problem, late: Collectio
 
 
 def life_mend(dossier: Dossier, problem: int, buffer: int, partner: Collection[Life] = ()) -> Change:
-    """Return the mend of a wrong lifetime: a pin, if the planner was not told that the host reads
-    the buffer, and the lifetime leaves out nothing else; otherwise a lifetime.
+    """Return the mend of a wrong lifetime: a pin or a longer lifetime. The mend is a pin if the
+    buffer is not pinned and the lifetime leaves out only reads by the host.
 
-    With the lives of a `partner`, a pin is also enough if other accesses do not meet these lives.
+    If the lives of a `partner` are given, a pin is also enough if the other accesses lie outside
+    these lives.
     """
     belief = dossier.document.problems[problem]
     whole, unread = dossier.lives(belief.program)
@@ -157,7 +158,7 @@ def pair_mend(dossier: Dossier, problem: int, donor: int, recipient: int) -> Cha
 
 
 def _undersized(plan: Plan, pair: tuple[int, int], nbytes: Int64s) -> int | None:
-    """Return the buffer of a pair that meets the other only by bytes beyond its `nbytes`."""
+    """Return the buffer that overlaps the other only by bytes beyond its own `nbytes`, or None."""
     low, high = sorted(pair, key=lambda buffer: int(plan.offset[buffer]))
     if int(plan.offset[low]) == int(plan.offset[high]):
         return next((buffer for buffer in pair if not nbytes[buffer]), None)
@@ -166,7 +167,9 @@ def _undersized(plan: Plan, pair: tuple[int, int], nbytes: Int64s) -> int | None
 
 
 def _at_one_address(dossier: Dossier, pair: Pair, plan: Plan) -> bool:
-    """Whether both slots begin at one address, or an operand and a result of one op in them do."""
+    """Whether both slots begin at one address, or an operand in one slot and a result of the same
+    op in the other slot do.
+    """
     if plan.offset[pair.buffer] == plan.offset[pair.other]:
         return True
     return any(
@@ -199,8 +202,9 @@ def _meet(one: Collection[Life], other: Collection[Life]) -> bool:
 
 
 def _handed_over(plan: Plan, problem: Problem, one: int, other: int) -> bool:
-    """Whether two buffers at one address are a hand-over: their believed lives share one op, which
-    declares the pair in place, and the problem states no `may_share`.
+    """Whether one buffer is handed over to the other at one address. Their believed lives must
+    share exactly one op, that op must declare the pair in place, and the problem must not state
+    `may_share`.
     """
     if "may_share" in problem.stated or int(plan.offset[one]) != int(plan.offset[other]):
         return False

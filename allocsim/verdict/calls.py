@@ -1,17 +1,18 @@
-"""The inlined call, branch or loop body that each op comes from, if the document states it.
+"""Read from a document which inlined call, branch or loop body each op comes from.
 
-A program is one path through the original, with called graphs inlined, so it does not show which
-ops were a branch, a called graph or the body of a loop. The importer that flattens may state it in
-the `meta` of each such op: `{"call": ["cond_1", "then"]}`, a path of strings or whole numbers,
-outermost first. Ops of the outermost graph have no path; the iterations of a loop share one path.
-Paths are only compared with each other. Any other value under that key is ignored.
+A program is one path through the original program, and called graphs are inlined. So a program does
+not show which ops were a branch, a called graph or the body of a loop. The importer may state the
+origin in the `meta` of each such op: `{"call": ["cond_1", "then"]}`. The value is a path of strings
+or whole numbers, outermost call first. Ops of the outermost graph have no path; the iterations of a
+loop share one path. Paths are only compared with each other. A value of any other form under the
+key `call` is ignored.
 
-A buffer belongs to the innermost call that contains every op that writes it, or, if no op writes
-it, every op that reads it.
+A buffer belongs to the innermost call that contains all ops that write the buffer. If no op writes
+the buffer, the ops that read it decide.
 
 Complexity: O(accesses) once for a program that carries paths, O(1) for one that does not.
 
-What this module does not see: violations, plans and beliefs.
+This module does not examine violations, plans and beliefs.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ OUTERMOST: Final[Call] = ()
 
 
 def calls(program: Program) -> Mapping[int, Call]:
-    """Return the path of each op that states one, by step."""
+    """Return the path of each op with a valid `call` entry, by step."""
     found = ((step, meta.get("call")) for step, meta in program.ops.meta.items())
     return {
         step: tuple(path)
@@ -54,5 +55,5 @@ def _common(one: Call, other: Call) -> Call:
 
 
 def is_label(part: object) -> TypeGuard[str | int]:
-    """Whether a value is a string or a whole number, as a part of a path or a name must be."""
+    """Whether `part` is a string or a whole number, and so may be a part of a path or a name."""
     return isinstance(part, str | int) and not isinstance(part, bool)

@@ -1,21 +1,26 @@
-"""Loops of a flattened program, and the buffers that one turn of a loop hands to the next.
+"""Find the loops of a flattened program, and the buffers that one iteration passes to the next.
 
-The `meta` of an op may state the loop body that it comes from, as a path that all turns share
-(`allocsim.verdict.calls`). The ops of one path are a loop if they repeat: each turn has the same
-kinds on the same layouts, and each op reads results of the same places of its own turn. A turn
-extends from its first op to that of the next turn, whatever ops of other paths are between.
+An iteration is called a *turn* here. The `meta` of an op may state the loop body that the op comes
+from, as a path that all turns share (`allocsim.verdict.calls`). The ops of one path are a loop if
+they repeat. Each turn must have the same op kinds on the same layouts, and each op must read
+results of the same positions of its own turn. A turn extends from its first op to the first op of
+the next turn, and may contain ops of other paths.
 
-A buffer is a *carry* of a loop if one turn writes it and an op of a later turn, or behind the loop,
-reads that value. A buffer written before the loop is a carry if an op of one turn reads it and that
-op reads something else in the turns before and after. A buffer that every turn reads is no carry.
-A *move* copies a value to another value of the same layout: one operand and its result of a `same`,
-or of an op with one operand and one result. Such an op may compute something, since only `same` is
-known to copy. So a move counts only if both values are at one address, or if two moves exchange.
+A buffer is a *carry* of a loop if one turn writes it, and an op of a later turn or after the loop
+reads that value. A buffer written before the loop is a carry if an op of one turn reads it, and the
+same op reads another buffer in the turns before and after. A buffer that every turn reads is not a
+carry.
 
-Complexity: O(accesses) for each path that repeats, `MAX_LOOPS` at most, once for a program.
+A *move* writes a value to another value of the same layout. The move is an operand of a `same` and
+its result, or an op with one operand and one result. Such an op may also compute something, because
+only `same` is known to copy. So a move counts only if both values are at one address, or if two
+moves exchange addresses.
 
-What this module does not see: violations and beliefs; loops whose turns differ (a branch taken in
-one alone), and loops that are unrolled once.
+Complexity: O(accesses) for each path that repeats, computed once for a program. At most `MAX_LOOPS`
+paths are examined.
+
+This module does not examine violations and beliefs. It does not find loops with turns that differ,
+such as a branch taken in one turn only, and loops with a single turn.
 """
 
 from collections import defaultdict
@@ -33,31 +38,31 @@ from allocsim.programs.access_steps import accesses
 from allocsim.verdict.calls import calls
 
 MAX_LOOPS: Final = 64
-"""The most paths that are examined, those with the most ops first: a bound on time."""
+"""The largest number of paths examined, to bound the time; the longest paths come first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarryMove:
-    """One value moved from buffer `source` to buffer `target`."""
+    """A value moved from buffer `source` to buffer `target`."""
 
     turn: int
     source: int
     target: int
-    """Buffers."""
+    """The index of the buffer that receives the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedLoop:
-    """One loop of a program."""
+    """A loop of a program, with its carries and moves."""
 
     carries: frozenset[int]
-    """Buffers."""
+    """The indices of the buffers that are carries."""
     moves: tuple[CarryMove, ...]
-    """The moves within the loop whose result is in a carry."""
+    """The moves within the loop with the result in a carry."""
 
 
 def loops(program: Program) -> tuple[CarriedLoop, ...]:
-    """Return the loops found in the paths of a program's ops; none if no op has a path."""
+    """Return the loops found in the paths of a program's ops; empty if no op has a path."""
     bodies = defaultdict(list)
     for step, path in sorted(calls(program).items()):
         bodies[path].append(step)
@@ -69,7 +74,7 @@ def loops(program: Program) -> tuple[CarriedLoop, ...]:
     repeated = []
     for steps in longest:
         period = _least_period([words[step] for step in steps])
-        short = 2 * len(steps) < 3 * period  # of the last turn half must be there
+        short = 2 * len(steps) < 3 * period  # at least half of the last turn must exist
         if not short and _reads_alike(made_by, steps, period):
             repeated.append((steps, period))
     if not repeated:
@@ -95,7 +100,7 @@ def _least_period(words: Sequence[Hashable]) -> int:
 
 
 def _words(program: Program) -> list[int]:
-    """Return a number for each op: equal for ops of one kind with operands and results alike."""
+    """Return a number per op; ops of one kind with equal operand and result layouts share one."""
     ops, layouts = program.ops, _layouts(program)
     sides = [
         _listed(starts, layouts[values])
@@ -107,7 +112,7 @@ def _words(program: Program) -> list[int]:
 
 
 def _layouts(program: Program) -> Int64s:
-    """Return a number for each value: equal for values of one dtype, shape and strides."""
+    """Return a number for each value; values of equal dtype, shape and strides share one."""
     values = program.values
     columns = (
         values.dtype.tolist(),
@@ -119,14 +124,14 @@ def _layouts(program: Program) -> Int64s:
 
 
 def _listed(starts: Int64s, column: np.ndarray) -> list[tuple[int, ...]]:
-    """Return a flat column cut into its lists."""
+    """Return the rows of a flat column, cut at the positions `starts`."""
     flat, cuts = column.tolist(), starts.tolist()
     return [tuple(flat[low:high]) for low, high in pairwise(cuts)]
 
 
 def _reads_alike(made_by: Sequence[Sequence[int]], steps: Sequence[int], period: int) -> bool:
-    """Whether each op reads results of the same ops of its own turn as it does in the turn before.
-    Operands that come from outside the turn need only do so in both turns.
+    """Whether each op reads results of the same ops of its own turn as in the turn before. An
+    operand from outside the turn must come from outside the turn in both turns.
     """
     place = {step: number for number, step in enumerate(steps)}
 
@@ -142,7 +147,7 @@ def _reads_alike(made_by: Sequence[Sequence[int]], steps: Sequence[int], period:
 
 
 class _Accesses:
-    """The reads of a program, each with the last earlier writer of its buffer (-1: none); moves."""
+    """A program's reads, each with its buffer's last earlier writer (-1: none), and its moves."""
 
     def __init__(self, program: Program) -> None:
         step, buffer, writes = accesses(program)
@@ -173,7 +178,7 @@ def layout_of(program: Program, value: int) -> Hashable:
 
 
 def _last_before(written_step: Int64s, written: Int64s, step: Int64s, buffer: Int64s) -> Int64s:
-    """Return for each read the last earlier op that writes into its buffer, -1 if none does."""
+    """Return for each read the last earlier op that writes into the read buffer, or -1."""
     beyond = max(int(written_step.max(initial=0)), int(step.max(initial=0))) + 1
     order = np.sort(written * beyond + written_step)
     at = np.searchsorted(order, buffer * beyond + step) - 1
@@ -190,7 +195,7 @@ def _loop(found: _Accesses, steps: Sequence[int], period: int) -> CarriedLoop:
     columns = found.step, found.buffer, found.writer
     inside = np.isin(found.step, steps)
     read = {(place[at], *what) for at, *what in _columns(inside, *columns)}
-    turn = np.searchsorted(starts, found.step, side="right")  # from 1: 0 before the loop, one more behind it
+    turn = np.searchsorted(starts, found.step, side="right")  # from 1; 0 is before the loop
     across = (turn > 0) & (found.writer < starts[turn - 1]) & (inside | (found.writer >= begin))
     carries = frozenset(
         buffer
@@ -206,7 +211,7 @@ def _loop(found: _Accesses, steps: Sequence[int], period: int) -> CarriedLoop:
 
 
 def _columns(chosen: Bools, *columns: Int64s) -> Iterator[tuple[int, ...]]:
-    """Yield the chosen rows of some columns."""
+    """Yield the rows of several columns at which `chosen` is True."""
     return zip(*(column[chosen].tolist() for column in columns), strict=True)
 
 
@@ -214,8 +219,8 @@ def _columns(chosen: Bools, *columns: Int64s) -> Iterator[tuple[int, ...]]:
 
 
 def moved_before(program: Program, step: int) -> frozenset[int]:
-    """Return the buffers that the `same` ops directly before an op wrote, in its row. A row is a
-    sequence of `same` ops; views between them do not end it.
+    """Return the buffers that the earlier `same` ops in the row of an op wrote. A row is a sequence
+    of consecutive `same` ops; views between the ops do not end a row.
     """
     ops, home = program.ops, program.values.buffer
     views = ops.is_kind(VIEW)
@@ -230,8 +235,9 @@ def moved_before(program: Program, step: int) -> frozenset[int]:
 
 
 def loops_of(program: Program, pairs: Iterable[tuple[int, int]]) -> Mapping[int, list[tuple[int, int]]]:
-    """Return pairs of buffers in groups, by a number for each: pairs are in one group if `same` ops
-    or pairs connect their buffers. So all turns of one loop are in one group.
+    """Return pairs of buffers in groups, each group under a number. Two pairs are in one group if
+    `same` ops or pairs connect their buffers. So the pairs of all turns of one loop are in one
+    group.
     """
     ops, home = program.ops, program.values.buffer
     head = np.arange(len(program.buffers)).tolist()
@@ -260,24 +266,24 @@ def loops_of(program: Program, pairs: Iterable[tuple[int, int]]) -> Mapping[int,
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """The buffers that one loop hands from turn to turn, where a plan places them."""
+    """The buffers that a loop passes from turn to turn, as a plan places them."""
 
     together: frozenset[int]
-    """Carries, and buffers that are moved into a carry at the same address."""
+    """The carries, and the buffers that are moved into a carry at the same address."""
     exchanged: frozenset[frozenset[int]]
-    """Pairs of a move's operand and a carry at one address, to which another move of the same turn
-    writes. Only turns with at least two such moves count.
+    """Pairs of a move's operand and a carry at the operand's address, if another move of the same
+    turn writes to that address. Only turns with at least two such operands count.
     """
     astray: frozenset[int]
-    """Carries, and buffers moved into one, in the arena of another that is in their own arena."""
+    """The carries, and buffers moved into a carry, that a plan placed in each other's arenas."""
 
     def holds(self, one: int, other: int) -> bool:
-        """Whether both buffers are of `together`, or they are a pair of `exchanged`."""
+        """Whether both buffers are in `together`, or the two are a pair of `exchanged`."""
         return {one, other} <= self.together or frozenset((one, other)) in self.exchanged
 
 
 def handed_on(loop: CarriedLoop, plan: Plan | None) -> HandedOn:
-    """Return the buffers that a loop hands on; its carries alone without a plan.  O(moves)."""
+    """Return the buffers that a loop passes on; without a plan, only the carries. O(moves)."""
     if plan is None:
         return HandedOn(loop.carries, frozenset(), frozenset())
 

@@ -1,17 +1,17 @@
-"""The causes of a document, most important first, and the search for their cures.
+"""Find the causes of a document, most important first, and search for their cures.
 
 A cause is a mend (`allocsim.verdict.charging`) with a name (`naming`), words (`saying`) and a cure
 (`allocsim.cure`). All violations that one mend explains are one cause. The mends of one instruction
-in several turns of a loop, or on several ways through the program, are one cause too (`turns`).
+in several turns of a loop, or on several paths through the program, are one cause too (`turns`).
 
-Order: the cause of the first wrong number where D ran; then the most bytes read wrong; then causes
-that a run shows before wrong beliefs alone; then the earliest run and step; then the most places.
+Causes are ordered by these keys: the cause of the first wrong number if D ran; most bytes read
+wrong; a violation in a run before a wrong belief alone; earliest run and step; most places.
 
-Complexity: the checks once, and a few more for a cure. The cure of all causes takes at most `STEPS`
-steps. Then the cures of single causes are searched, the most important first, until `WORK` steps
-are spent; `Cause.sought` is False for a cause whose search did not end.
+Complexity: the judge's checks run once, and a few more times for a cure. The cure of all causes
+takes at most `STEPS` steps. Then the cures of single causes are searched, the most important first,
+until `WORK` steps are spent; `Cause.sought` is False for a cause whose search did not end.
 
-What this module does not see: files and the terminal.
+This module does not examine files and the terminal.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,17 +36,16 @@ from allocsim.verdict.saying import cause_of
 from allocsim.verdict.turns import by_turns
 
 WORK: Final = 190_000
-"""Steps (`allocsim.cure.effort`) for the questions of the dossier, then for the cure of all causes,
-then for the cures of single causes.
+"""The number of steps (`allocsim.cure.effort`) for the dossier's trials, then for the cure of all
+causes, then for the cures of single causes.
 
-If no step is left for the cure of a single cause, it is cured only together with the others.
-"""
+If no step is left for the cure of a single cause, only the cure of all causes covers that cause."""
 
 
 def causes_of(document: Document, report: Report | None = None) -> tuple[Cause, ...]:
     """Return the causes of all that S, H and L find in a document, most important first, without
-    cures. `report`: the judge's report on this document, if there is one already; best with the
-    limit for each kind of violation (`of_each_kind`).
+    cures. `report` is the judge's report on this document, if already made. That report should
+    limit its list for each kind of violation separately (`of_each_kind`).
     """
     return found_in(Dossier(Evidence(document=document), report))
 
@@ -68,7 +67,7 @@ def found_in(dossier: Dossier) -> tuple[Cause, ...]:
 
 
 def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """Return causes, most important first."""
+    """Return the causes numbered and sorted, the most important first."""
     origins = dossier.evidence.origins or ()
 
     def importance(cause: Cause) -> tuple[object, ...]:
@@ -89,7 +88,7 @@ def ordered(dossier: Dossier, causes: Sequence[Cause]) -> tuple[Cause, ...]:
 
 
 def causes_by_violation(causes: Iterable[Cause]) -> dict[Key, Cause]:
-    """Return, by the key of a violation, the most important cause that explains it."""
+    """Return for each violation's key the most important cause that explains the violation."""
     found: dict[Key, Cause] = {}
     for cause in causes:
         for v in cause.violations:
@@ -98,7 +97,7 @@ def causes_by_violation(causes: Iterable[Cause]) -> dict[Key, Cause]:
 
 
 def _place_of(dossier: Dossier, mend: Change) -> tuple[object, ...]:
-    """Return a sort key for mends of equal importance; it does not depend on numbering."""
+    """Return a sort key for mends of equal importance that does not depend on numbering."""
     program = program_of(mend, dossier.document)
     order = ranks(program) if mend.plan is None else dossier.ranks(mend.plan)
     homes = [None if buffer is None else int(order[buffer]) for buffer in (mend.buffer, mend.other)]
@@ -112,7 +111,7 @@ def _none_first(index: int | None) -> int:
 
 
 def charges_in(causes: Iterable[Cause]) -> Charges:
-    """Return the changes of these causes, each with the violations that it is to remove."""
+    """Return the changes of these causes, each with the violations that the change must remove."""
     found: dict[Change, tuple[Violation, ...]] = {}
     for cause in causes:
         for turn in cause.turns or (cause,):
@@ -125,8 +124,8 @@ def with_cures(
 ) -> tuple[tuple[Cause, ...], Cure | None]:
     """Return the causes, each with its own cure, and one cure of all curable causes.
 
-    If no cure of all curable causes is found, a cure is searched for those causes that have a cure
-    of their own. `work` is a number of steps, by default `WORK`.
+    If no cure of all curable causes is found, a joint cure is searched for the causes that each
+    have a cure of their own. `work` is a number of steps, by default `WORK`.
     """
     curable = [cause for cause in causes if cause.change.kind in CURABLE]
     work = WORK if work is None else work
@@ -137,7 +136,7 @@ def with_cures(
         singles[id(curable[0])] = whole
     each = Effort(max(work - together.spent - dossier.effort.spent, 1))
     for cause in curable if len(curable) > 1 else ():
-        if each.over or each.cut:  # the next judgement would be refused, too
+        if each.over or each.cut:  # the next check would exceed the steps too
             break
         cure = _search(dossier, [cause], sharing, anew=False, effort=each).found()
         if cure is not None or not each.cut:
@@ -152,7 +151,7 @@ def with_cures(
 
 
 def cure_all(document: Document, *, planner: Allocator | None = None) -> Cure | None:
-    """Return the cure of all curable causes of a document; `planner`, if given, plans it anew."""
+    """Return the cure of all curable causes; if `planner` is given, it plans the document anew."""
     dossier = Dossier(Evidence(document=document))
     causes = found_in(dossier)
     curable = [cause for cause in causes if cause.change.kind in CURABLE]
@@ -173,7 +172,7 @@ def _search(
 ) -> CureSearch:
     """Return the search for a cure of the chosen causes.
 
-    A violation that a cause not chosen explains as well need not vanish.
+    A violation may remain if a cause that is not chosen explains it as well.
     """
     taken = {id(cause) for cause in chosen}
     near = {id(one): one for cause in chosen for v in cause.violations for one in sharing[key_of(v)]}

@@ -1,23 +1,24 @@
-"""From violations to causes: each violation is charged to the change that makes it vanish.
+"""Charge each violation to the change that makes the violation vanish.
 
-The order of charge:
+Violations are charged in this order:
 
-1. The program by itself. Violations that the judge finds with every buffer apart are charged to the
-   program, or to the host if a left-out upload would remove them.
-2. The plan. For each pair of buffers that share bytes, the placement is compared with its problem,
-   then the problem with the program (`allocsim.verdict.meetings`). Then come single slots, and the
-   alloc and free events of the planner (its *book*).
-3. Every wrong belief, whether or not it did harm.
-4. The order. A race that exists with every buffer apart is charged to a wait that the program
-   lacks, a race that reuse made to the plan (`allocsim.verdict.waiting`).
+1. The program by itself. Violations that exist with every buffer apart are charged to the program.
+They are charged to the host if they vanish once the host leaves out no upload. 2. The plan. For
+each pair of buffers that share bytes, the placement is compared with its problem, then the problem
+with the program (`allocsim.verdict.meetings`). Then come violations of single slots, and of the
+planner's alloc and free events (its *book*). 3. The beliefs. Every wrong belief is charged, even if
+no run went wrong because of it. 4. The order. A race that exists with every buffer apart is charged
+to a wait missing in the program. A race that only reuse causes is charged to the plan
+(`allocsim.verdict.waiting`).
 
 If a slot breaks a promise or does not fit, violations that vanish with this slot apart are charged
-to it alone. If each of several changes alone would bring a violation about, all list it.
+to the slot alone. If each of several changes alone would cause a violation, all of them list the
+violation.
 
-Complexity: the checks once, O(violations), and one more check for each such slot and for each
-question of `allocsim.verdict.meetings`, at most `QUESTIONS` of each.
+Complexity: the judge's checks once, O(violations), and one more check for each such slot and for
+each trial of `allocsim.verdict.meetings`, at most `QUESTIONS` of each.
 
-What this module does not see: classes and parties (`allocsim.verdict.naming`), kernels
+This module does not examine classes and parties (`allocsim.verdict.naming`) or kernels
 (`allocsim.verdict.measured`).
 """
 
@@ -52,7 +53,7 @@ OWN_KINDS: Final[dict[str, str]] = {
     "WriteToReadOnly": "read only",
     "OutOfBounds": "bounds",
 }
-"""Kind of violation that a program can have with every buffer apart -> kind of mend."""
+"""For each kind of violation that can exist with every buffer apart: the kind of its mend."""
 
 BROKEN: Final = frozenset(
     {
@@ -60,14 +61,15 @@ BROKEN: Final = frozenset(
         "Misaligned", "OutOfBounds", "WrongArena", "Undersized",
     }
 )  # fmt: skip
-"""Kinds of violation by a slot that breaks a promise, or does not fit its buffer."""
+"""Kinds of violation that show that a slot breaks a promise or does not fit its buffer."""
 AFTER_SLOTS: Final = frozenset({"upload", "state", "late", "wait", "lifetime", "pair"})
-"""Kinds of mend that lose their violations to a slot of `BROKEN`, if they name no problem."""
+"""Kinds of mend with violations that may be recharged to a slot with a violation of `BROKEN`, if
+the mend names no problem."""
 
 
 def charges_of(dossier: Dossier) -> Charges:
-    """Return the mends for all violations that S, H and L found. Each mend has the violations that
-    it explains, in the report's order.
+    """Return the mends for all violations that S, H and L found, each with the violations that the
+    mend explains, in the report's order.
     """
     found: Found = defaultdict(list)
     left = list(_own(dossier, found))
@@ -119,8 +121,8 @@ def _own_mend(dossier: Dossier, v: Violation) -> Change:
 
 
 def _charge_once(dossier: Dossier, found: Found) -> None:
-    """Recharge violations to a slot that breaks a promise, or does not fit, if they vanish with
-    this slot apart. Only violations charged to a mend of `AFTER_SLOTS` are tried.
+    """Charge violations to a slot that breaks a promise or does not fit, if these violations vanish
+    with the slot apart. Only violations charged to a mend of `AFTER_SLOTS` are tried.
     """
     slots = [
         mend
@@ -143,7 +145,7 @@ def _charge_once(dossier: Dossier, found: Found) -> None:
 
 
 def _history(dossier: Dossier, found: Found) -> None:
-    """Add each `HistoryRead` warning to the cause of its buffer; without one, drop the warning."""
+    """Add each `HistoryRead` warning to the cause of its buffer; drop warnings without a cause."""
     for v in dossier.history:
         for kind in ("unwritten", "state"):
             mend = Change(kind=kind, program=v.program, buffer=v.buffer)
@@ -155,7 +157,7 @@ def _history(dossier: Dossier, found: Found) -> None:
 
 
 def _slots(dossier: Dossier, found: Found, violations: Iterable[Violation]) -> Iterator[Violation]:
-    """Charge violations about one slot, or about the planner's book; yield the races."""
+    """Charge violations of one slot or of the planner's alloc and free events; yield the races."""
     for v in sorted(violations, key=lambda v: v.kind == "AllocOverLive"):
         if v.kind == "Race":
             yield v
@@ -167,7 +169,8 @@ def _slots(dossier: Dossier, found: Found, violations: Iterable[Violation]) -> I
 
 def _book_mend(dossier: Dossier, found: Found, v: Violation) -> Change:
     """Return the mend for a violation about the planner's events. A free at the end of a wrong
-    lifetime is charged to that lifetime, an `AllocOverLive` to an earlier mend of the same book.
+    lifetime is charged to that lifetime. An `AllocOverLive` is charged to an earlier mend of the
+    same plan's events, if there is one.
     """
     if v.kind == "EventOutsideLifetime" and _as_believed(dossier, v):
         return life_mend(dossier, v.problem or 0, v.buffer or 0)
@@ -179,8 +182,8 @@ def _book_mend(dossier: Dossier, found: Found, v: Violation) -> Change:
 
 
 def _as_believed(dossier: Dossier, v: Violation) -> bool:
-    """Whether an event frees a buffer where its believed life ends, and this life ends too early.
-    A pinned buffer is believed to live until the run ends.
+    """Whether an event frees a buffer at or after the end of its believed life, and this life
+    leaves out an access. A pinned buffer is believed to live until the run ends.
     """
     if (v.problem, v.buffer) not in dossier.short:
         return False
@@ -205,7 +208,7 @@ def _slot_mend(dossier: Dossier, found: Found, v: Violation, index: int) -> Chan
 
 
 def _beliefs(dossier: Dossier, found: Found) -> None:
-    """Charge every wrong belief, whether or not a run of the plan went wrong by it."""
+    """Charge every wrong belief, even if no run of the plan went wrong because of it."""
     for v in dossier.beliefs:
         if v.problem is None or v.buffer is None or v.severity != "violation":
             continue

@@ -1,9 +1,9 @@
-"""Facts of a program that the conditions of `NAMES` ask for, each computed once.
+"""Compute facts of a program that the conditions of `NAMES` need, each fact once.
 
-Thousands of violations may ask for the same fact of a program with a million ops. So a fact costs
-O(columns) at its first use, or O(operands) for the op it is about, and is a look-up afterwards.
+Thousands of violations may need the same fact of a program with a million ops. So the first use of
+a fact costs O(columns), or O(operands) for a fact of one op. Every later use is a look-up.
 
-What this module does not see: violations, plans and beliefs.
+This module does not examine violations, plans and beliefs.
 """
 
 from bisect import bisect_left
@@ -24,7 +24,7 @@ T = TypeVar("T")
 def once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
     """Cache the results of a method in `answers` of its object.
 
-    Arguments that are integers, tuples or frozensets count by value, all others by identity.
+    Arguments are compared by value if they are integers, tuples or frozensets, else by identity.
     """
 
     @wraps(method)
@@ -39,21 +39,21 @@ def once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, 
 
 
 class Doings:
-    """One program, and facts of it that are computed once."""
+    """A program, with facts of this program that are each computed once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.answers: dict[Hashable, Any] = {}
 
     def kind(self, step: int) -> str:
-        """The kind of an op."""
+        """Return the kind of the op at `step`."""
         ops = self.program.ops
         kind: str = ops.kinds[ops.kind[step]]
         return kind
 
     @once
     def crosses(self, step: int) -> bool:
-        """Whether an op carries bytes from one arena to another."""
+        """Whether an op reads and writes buffers of different arenas."""
         arena = self.program.buffers.arena
         read, written = ({int(arena[buffer]) for buffer in side} for side in self.buffers(step))
         return bool(read and written and read != written)
@@ -66,7 +66,7 @@ class Doings:
 
     @cached_property
     def homes(self) -> Mapping[int, Call]:
-        """The inlined call or branch that each buffer belongs to (`allocsim.verdict.calls`)."""
+        """The inlined call or branch to which each buffer belongs (`allocsim.verdict.calls`)."""
         return homes(self.program)
 
     @cached_property
@@ -76,10 +76,12 @@ class Doings:
 
     @cached_property
     def own(self) -> Bools:
-        """Bool (values,): which values are their buffer's own; the others are views of it.
+        """Bool (values,): True for a value that is its buffer's own, False for a view of the
+        buffer.
 
-        Own are results of ops other than `view`. A value that no op makes is own, too, in a
-        parameter or state, and in a buffer that no op other than `view` writes.
+        The results of ops other than `view` are own values. A value that no op makes is also an own
+        value if its buffer is a parameter or state, or if no op other than `view` writes the
+        buffer.
         """
         program = self.program
         producer, buffer = program.producer, program.values.buffer
@@ -92,14 +94,16 @@ class Doings:
 
     @cached_property
     def outputs(self) -> frozenset[int]:
-        """Buffers the host reads."""
+        """The buffers that the host reads."""
         ops = self.program.ops
         read = np.repeat(ops.is_kind(HOST_READ), np.diff(ops.operand_starts))
         return frozenset(self.program.values.buffer[ops.operands[read]].tolist())
 
     @cached_property
     def _reads(self) -> dict[int, dict[int, bool]]:
-        """Buffer -> step of each op but `view` that reads it, in order -> whether only by views."""
+        """For each buffer, the steps of the ops other than `view` that read it, each with a flag:
+        whether all the operands in the buffer are views.
+        """
         ops = self.program.ops
         steps = np.repeat(np.arange(len(ops)), np.diff(ops.operand_starts))
         keep = ~ops.is_kind(VIEW)[steps]
@@ -111,19 +115,19 @@ class Doings:
         return found
 
     def reads_through_view(self, buffer: int, step: int) -> bool:
-        """Whether an op reads a buffer, and every operand in it is a view."""
+        """Whether an op reads a buffer, and all its operands in that buffer are views."""
         return self._reads.get(buffer, {}).get(step, False)
 
     def last_read_outside_through_view(self, buffer: int, start: int, stop: int) -> bool:
-        """Whether an op outside steps `[start, stop)` reads a buffer, and the last such op reads it
-        through views alone.
+        """Whether some op outside steps `[start, stop)` reads a buffer, and the last of these ops
+        reads the buffer only through views.
         """
         reads = reversed(self._reads.get(buffer, {}).items())
         return next((through for step, through in reads if not start <= step < stop), False)
 
     def written_before(self, buffer: int | None, step: int) -> tuple[int, int] | None:
-        """Return (index into `ops.results`, op) of the last write into a buffer before an op; None
-        without one. A `view` does not write.
+        """Return (index into `ops.results`, op) of the last write into a buffer before an op, or
+        None. A `view` does not count as a write.
         """
         rows = self._writes.get(-1 if buffer is None else buffer, [])
         at = bisect_left(rows, int(self.program.ops.result_starts[step]))
@@ -133,7 +137,7 @@ class Doings:
 
     @cached_property
     def _writes(self) -> dict[int, list[int]]:
-        """Buffer -> indices into `ops.results`, in order, of the writes into it; views left out."""
+        """For each buffer, the indices of its writes in `ops.results`, in order, without views."""
         ops = self.program.ops
         rows = np.flatnonzero(np.repeat(~ops.is_kind(VIEW), np.diff(ops.result_starts)))
         found: dict[int, list[int]] = {}
@@ -142,7 +146,7 @@ class Doings:
         return found
 
     def copies(self, step: int) -> bool:
-        """Whether an op may copy: a `same`, or an op of one operand and one result alike."""
+        """Whether an op may be a copy: a `same`, or one operand and one result of equal layout."""
         op = self.program.ops[step]
         if self.program.same_ops[step]:
             return True
@@ -151,15 +155,15 @@ class Doings:
         return layout_of(self.program, op.operands[0]) == layout_of(self.program, op.results[0])
 
     def filled(self, buffer: int | None, skip: frozenset[int]) -> bool:
-        """Whether the host writes some value into a buffer by an op outside `skip`. Then its other
-        bytes are padding, and the buffer is not another instance of an input.
+        """Whether the host writes a value into a buffer by an op outside `skip`. Then the buffer's
+        other bytes are padding, and the buffer is not another instance of an input.
         """
         return any(int(self.program.producer[value]) not in skip for value in self._uploads.get(buffer or 0, ()))
 
     @once
     def instead_of_unread(self, value: int, skip: frozenset[int]) -> bool:
-        """Whether an upload outside `skip`, which no op but `view` reads, has the layout of a value
-        or of an upload into the buffer of this value.
+        """Whether an unread upload has the layout of `value` or of an upload into the buffer of
+        `value`. Uploads in `skip` do not count, and reads by `view` ops do not count.
         """
         buffer = int(self.program.values.buffer[value])
         laid = {layout_of(self.program, one) for one in (value, *self._uploads.get(buffer, ()))}
@@ -167,7 +171,7 @@ class Doings:
 
     @cached_property
     def _uploads(self) -> dict[int, list[int]]:
-        """Buffer -> the values that the host writes into it."""
+        """For each buffer, the values that the host writes into the buffer."""
         ops, home = self.program.ops, self.program.values.buffer
         laid = ops.results[np.repeat(ops.is_kind(HOST_WRITE), np.diff(ops.result_starts))].tolist()
         found: dict[int, list[int]] = {}

@@ -1,10 +1,11 @@
-"""The dossier: the evidence, and each fact that charging and naming ask of it, computed once.
+"""The dossier holds the evidence, and computes each fact that charging and naming need only once.
 
-The judge (`allocsim.judge.fast`) alone decides what is wrong. It judges the document itself, the
-document with every buffer apart, the document with no upload left out, a plan on its own program,
-and one run with all buffers apart but a few. The other methods look facts up in the tables.
+Only the judge (`allocsim.judge.fast`) decides what is wrong. The dossier passes it the document
+itself and changed copies: with every buffer apart, with no upload left out, with a plan on its own
+program, and with one run in which only a few buffers may share bytes. The other methods look facts
+up in the tables.
 
-What this module does not see: classes and parties.
+This module does not examine classes and parties.
 """
 
 from collections import defaultdict
@@ -36,16 +37,17 @@ from allocsim.verdict.report_facts import BELIEF_KINDS
 from allocsim.verdict.stream_order import StreamBook
 
 QUESTIONS: Final = 80_000
-"""Steps (`allocsim.cure.effort`) for judging runs with few buffers together. Once they are spent, a
-late read is charged to the writer that the judge found, and the causes say so."""
+"""The number of steps (`allocsim.cure.effort`) for judging runs in which few buffers may share
+bytes. Once these steps are spent, a stale read is charged to the writer that the judge found, and
+`Cause.asked` is False."""
 
 
 class Dossier:
-    """The evidence, and each fact that is asked of it, computed once."""
+    """The evidence, with methods that compute each needed fact once."""
 
     def __init__(self, evidence: Evidence, report: Report | None = None, judged: RuledJudge = listed) -> None:
         self.judged = judged
-        """The judge, with the rules by which `report` was made."""
+        """The judge with the rules that produced `report`."""
         self.evidence = evidence
         self.document: Document = evidence.document
         self.runs = self.document.runs
@@ -56,23 +58,24 @@ class Dossier:
         self.history = tuple(v for v in self.report.warnings if v.kind == "HistoryRead")
         self.answers: dict[Key, Any] = {}
         self.effort = Effort(QUESTIONS)
-        """The steps for `alone` and `without_slot`; `cut` if they did not suffice for a call."""
+        """The steps for `alone` and `without_slot`; `cut` is True if a call needed more steps."""
         self.asked: set[Key] = set()
-        """(run, buffers) given to `alone` for late reads with several possible causes."""
+        """The (run, buffers) that were tried with `alone` for stale reads with several possible
+        causes."""
 
     def run(self, violation: Violation) -> Run | None:
-        """The run of a violation; None for a violation of no run."""
+        """Return the run of a violation; None if the violation belongs to no run."""
         return self.runs[violation.run] if violation.run is not None else None
 
     def program(self, violation: Violation) -> Program:
-        """The program whose tables the indices of a violation refer to."""
+        """Return the program that the indices of a violation refer to."""
         run = self.run(violation)
         if run is not None:
             return run.program
         return self.document.programs[violation.program or 0]
 
     def problem(self, violation: Violation) -> Problem | None:
-        """The belief the plan of a violation was made from."""
+        """Return the belief from which the plan of a violation was made, if it is known."""
         run = self.run(violation)
         if run is not None:
             return run.plan.problem
@@ -80,18 +83,20 @@ class Dossier:
 
     @once
     def doings(self, program: Program) -> Doings:
-        """The `Doings` of a program, made once."""
+        """Return the `Doings` of a program, made once."""
         return Doings(program)
 
     def kind(self, run: int | None, step: int | None) -> str | None:
-        """The kind of an op of a run; None for content that no op wrote."""
+        """Return the kind of an op of a run; None if `run` or `step` is None (content without a
+        writer).
+        """
         return self.doings(self.runs[run].program).kind(step) if run is not None and step is not None else None
 
     def other_buffer(self, violation: Violation) -> int | None:
-        """`other_buffer` of a violation, as an index of the program of its own run.
+        """Return `other_buffer` of a violation as an index of the program of the violation's run.
 
-        Return None if it is a buffer of another program: `other_buffer` is an index of the program
-        of `other_run`, and without an `other_run` (content), of the program of `run`.
+        `other_buffer` is an index of the program of `other_run`, or of the program of `run` if
+        `other_run` is None. Return None if these two programs differ.
         """
         run = self.run(violation)
         if run is None or violation.other_run is None or self.runs[violation.other_run].program is run.program:
@@ -99,7 +104,7 @@ class Dossier:
         return None
 
     def share_bytes(self, v: Violation) -> bool:
-        """Whether the slots of a violation's two buffers share a byte in its plan."""
+        """Whether the slots of a violation's two buffers share a byte under its plan."""
         pair = [v.buffer or 0, self.other_buffer(v) or 0]
         plan = self.document.plans[v.plan or 0]
         low, arena = plan.offset[pair], plan.arena[pair]
@@ -108,14 +113,16 @@ class Dossier:
 
     @once
     def handed(self, plan: Plan, program: Program) -> frozenset[int]:
-        """Inputs whose address an output took by a believed pair, and these outputs."""
+        """Return the inputs that gave their address to an output by a believed pair, and these
+        outputs.
+        """
         outputs, role = self.doings(program).outputs, program.buffers.role
         pairs = [pair for pair in used_pairs(plan) if pair[1] in outputs and role[pair[0]] == Role.INPUT]
         return frozenset(buffer for pair in pairs for buffer in pair)
 
     @once
     def handed_on(self, program: Program, plan: Plan | None) -> tuple[HandedOn, ...]:
-        """For each loop of a program, the buffers that one turn hands to the next under a plan."""
+        """Return for each loop the buffers that one turn passes to the next under a plan."""
         return tuple(handed_on(loop, plan) for loop in self.doings(program).loops)
 
     @once
@@ -124,8 +131,8 @@ class Dossier:
         return not same_program(self.document.plans[plan].program, self.document.programs[program])
 
     def rule_kept(self, race: Violation) -> bool:
-        """Whether the allocator kept its rule at a race in one run: the bytes had been freed, in
-        stream order, before they were given out again (`allocsim.verdict.stream_order`).
+        """Whether the allocator kept its rule at a race within one run. The rule: the bytes were
+        freed, in stream order, before the allocator reused them (`allocsim.verdict.stream_order`).
         """
         if race.plan is None or race.program is None or race.other_run not in {None, race.run}:
             return False
@@ -138,7 +145,7 @@ class Dossier:
 
     @cached_property
     def left_out(self) -> tuple[frozenset[int], ...]:
-        """For each run, the buffers whose upload the host left out."""
+        """For each run, the buffers with an upload that the host left out."""
         return tuple(
             frozenset(
                 int(run.program.values.buffer[value]) for step in run.skip for value in run.program.ops[step].results
@@ -148,11 +155,11 @@ class Dossier:
 
     @once
     def aliases(self, plan: Plan, program: Program) -> frozenset[tuple[int, int, int]]:
-        """(op, operand position, result position) of values that begin at one address by plan."""
+        """Return (op, operand position, result position) of values at one address under a plan."""
         values, ops = program.values, program.ops
         placed = plan.placed[values.buffer]
         address = np.where(placed, plan.offset[values.buffer], 0) + values.offset
-        # buffers outside the arenas are address spaces of their own, numbered behind the arenas
+        # each buffer outside the arenas is its own address space, numbered after the arenas
         space = np.where(placed, plan.arena[values.buffer], len(program.arenas) + values.buffer)
         address_of, space_of = address.tolist(), space.tolist()
         filled = (values.hulls[:, 1] > values.hulls[:, 0]).tolist()
@@ -177,13 +184,15 @@ class Dossier:
 
     @cached_property
     def apart(self) -> frozenset[Key]:
-        """Keys of the violations with every buffer apart: those that no plan causes."""
+        """Keys of the violations that exist with every buffer apart, so no plan causes them."""
         return self._judged(
             replace(self._with_plans({i: _apart(p, ()) for i, p in enumerate(self.document.plans)}), problems=())
         )
 
     def without_slot(self, plan: int, buffer: int) -> frozenset[Key]:
-        """Keys of the violations with one buffer of a plan apart; SpentError if no step is left."""
+        """Return the violations' keys with one buffer of a plan apart; SpentError without steps
+        left.
+        """
         old = self.document.plans[plan]
         arena = old.arena.copy()
         arena[buffer] = OWN
@@ -191,7 +200,7 @@ class Dossier:
         return frozenset(map(key_of, self.effort.judged(self.judged, mended).violations))
 
     def _with_plans(self, changed: Mapping[int, Plan]) -> Document:
-        """Return the document with these plans, by index, in place of its own ones."""
+        """Return the document with some of its plans replaced, given by their indices."""
         old = self.document.plans
         plans = tuple(changed.get(index, plan) for index, plan in enumerate(old))
         made = {id(plan): new for plan, new in zip(old, plans, strict=True)}
@@ -201,18 +210,20 @@ class Dossier:
 
     @cached_property
     def _in_time(self) -> frozenset[Key]:
-        """Keys of the violations if the host reads every output before a later run begins."""
+        """Keys of the violations that remain if the host reads each output before a later run
+        begins.
+        """
         runs = tuple(replace(run, read_after=None) for run in self.runs)
         return self._judged(replace(self.document, session=runs))
 
     def looked_late(self, violation: Violation) -> bool:
-        """Whether a host read is wrong only because it comes after a later run."""
+        """Whether a host read is wrong only because the host reads after a later run."""
         run = self.run(violation)
         return run is not None and run.read_after is not None and key_of(violation) not in self._in_time
 
     @cached_property
     def uploaded(self) -> frozenset[Key]:
-        """Keys of the violations if the host leaves out no upload."""
+        """Keys of the violations that remain if the host leaves out no upload."""
         if self.document.session is None:
             return frozenset(key_of(v) for v in self.report.violations)
         return self._judged(
@@ -221,7 +232,7 @@ class Dossier:
 
     @once
     def on_own_program(self, plan: int) -> frozenset[Key]:
-        """The violations, as kind and buffers, of a plan on the program that it was made for."""
+        """Return the violations, as kind and buffers, of a plan on the program it was made for."""
         over = {"Overlap", "UnsafeInPlace", "ResultsOverlap", "StaleRead"}
         return frozenset(
             (v.kind, v.buffer) if v.other_buffer is None else (v.kind in over, frozenset((v.buffer, v.other_buffer)))
@@ -229,7 +240,8 @@ class Dossier:
         )
 
     def alone(self, run: int, buffers: Collection[int]) -> frozenset[Key]:
-        """(kind, op, value, buffer) of the violations of one run, all buffers apart but `buffers`.
+        """Return (kind, op, value, buffer) of a run's violations with all buffers but `buffers`
+        apart.
 
         Raise SpentError if no step is left.
         """
@@ -246,17 +258,17 @@ class Dossier:
 
     @once
     def ranks(self, plan: int) -> Int64s:
-        """Sort keys of a plan's buffers that do not depend on their indices: int64 (buffers,)."""
+        """Return sort keys of a plan's buffers, independent of their indices: int64 (buffers,)."""
         return ranks_of(self.document.plans[plan].program, programs_under(self.document)[plan])
 
     def rank(self, plan: int, buffer: int) -> tuple[int, int]:
-        """A sort key for slots of several plans."""
+        """Return a sort key for a slot among the slots of several plans."""
         return plan, int(self.ranks(plan)[buffer])
 
     @once
     def lives(self, program: Program) -> tuple[Int64s, Int64s]:
-        """The lifetime of each buffer of a program, and its lifetime if the host read nothing: two
-        arrays of half-open ranges of steps, int64 (buffers, 2).
+        """Return the lifetime of each buffer of a program, and its lifetime if the host read
+        nothing. Both are arrays of half-open ranges of steps, int64 (buffers, 2).
         """
         whole = lifetimes(program)
         unread = whole.copy()
@@ -280,8 +292,8 @@ class Dossier:
         )
 
     def way(self, plan: Plan, one: int, other: int) -> tuple[tuple[int, int], ...] | None:
-        """Return the chain of believed pairs by which one of two buffers took over the bytes of the
-        other; None without one. A chain from the earlier buffer to the later one comes first.
+        """Return the chain of believed pairs by which one buffer took over the bytes of the other,
+        or None. A chain from the earlier buffer to the later buffer is preferred.
         """
         first = ranks(plan.program)
         early, late = sorted((one, other), key=lambda buffer: int(first[buffer]))
@@ -303,12 +315,12 @@ class Dossier:
         return v.buffer is not None and bool(self.program(v).buffers.persistent[v.buffer])
 
     def over(self, v: Violation) -> AbstractSet[int]:
-        """The buffers that an `Overlap` reports over the buffer of a violation."""
+        """Return the buffers that an `Overlap` reports together with the buffer of a violation."""
         return self._over.get((v.plan, v.program, v.buffer), frozenset())
 
     @cached_property
     def _over(self) -> Mapping[tuple[object, ...], AbstractSet[int]]:
-        """(plan, program, buffer) -> the other buffers of its `Overlap` violations."""
+        """For each (plan, program, buffer), the other buffers of its `Overlap` violations."""
         found: dict[tuple[object, ...], set[int]] = defaultdict(set)
         for v in self.static:
             if v.kind == "Overlap":
@@ -317,7 +329,7 @@ class Dossier:
         return found
 
     def lost_to(self, v: Violation) -> AbstractSet[int]:
-        """The buffers over that of a late read which earlier `same` ops of its row wrote.
+        """Return the buffers over a stale read's buffer that earlier `same` ops of its row wrote.
 
         The set is empty for other violations.
         """
@@ -336,8 +348,8 @@ class Dossier:
         buffer: int | None = None,
         ranges: tuple[tuple[int, int], ...] = (),
     ) -> Witness:
-        """Return the witness for the op at `step` of `run`, and a value or buffer of run `home` (by
-        default `run`). `program` is used for a violation of no run, as of a plan or a belief.
+        """Return the witness for the op at `step` of `run`, with a value or buffer of run `home`
+        (by default `run`). `program` is used only if both runs are None.
         """
         home, plan = run if home is None else home, None
         if home is not None:
@@ -362,16 +374,16 @@ class Dossier:
 
 
 def _apart(plan: Plan, kept: Collection[int]) -> Plan:
-    """Return a plan with every buffer but those `kept` in memory of its own, and no problem."""
+    """Return a plan with all buffers but `kept` in their own memory, without problem and events."""
     arena = np.full(len(plan.arena), OWN, dtype=np.int32)
     arena[list(kept)] = plan.arena[list(kept)]
     return replace(plan, problem=None, arena=arena, events=plan.events[:0])
 
 
 def climb(donors: Mapping[int, tuple[int, ...]], top: int, start: int) -> tuple[tuple[int, int], ...] | None:
-    """Return a chain of (donor, recipient) pairs from `top` down to `start`.
+    """Return a chain of (donor, recipient) pairs that leads from `top` to `start`.
 
-    `donors` has the donors of each recipient. Return None if no chain leads there.
+    `donors` maps each recipient to its donors. Return None if there is no such chain.
     """
     came: dict[int, tuple[int, int]] = {}
     open_ = [start]

@@ -1,15 +1,16 @@
-"""Evidence: the document and what the detectors measured, from which a verdict is recomputed.
+"""Evidence is the document and the detectors' measurements; a verdict is recomputed from these.
 
-S, L and H need only the document, so their results are not saved: they run again for each verdict.
-K, D and P execute kernels; their results are saved here as rows. `Evidence` joins both; `save` and
-`load` use a folder of two files, `session.json` (the native document) and `evidence.json`. Another
-process, or another person, gets the same verdict from this folder without the engine.
+The detectors S, L and H need only the document, so they run again for each verdict, and their
+results are not saved. K, D and P execute kernels, and their results are saved here as rows.
+`Evidence` joins document and rows. `save` and `load` use a folder of two files, `session.json` (the
+native document) and `evidence.json`. Another process can recompute the same verdict from this
+folder without the engine.
 
 Conventions: steps, operand and result positions, values and runs are indices into the document's
-tables; errors are relative to the largest magnitude of the reference tensor. None means that a
-detector did not run, never that it found nothing.
+tables. Errors are relative to the largest magnitude of the reference tensor. None means that a
+detector did not run; a detector that found nothing has an empty tuple.
 
-What this module does not see: how the rows were measured, and from which scenario they came.
+This module does not examine how the rows were measured, and from which scenario they came.
 """
 
 from pathlib import Path
@@ -28,65 +29,65 @@ SESSION_FILE = "session.json"
 EVIDENCE_FILE = "evidence.json"
 
 LIMIT: Final = 1 << 62
-"""Largest magnitude of a whole number, as in the native document."""
+"""The largest magnitude of an integer, as in the native document."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LIMIT)]
 Difference = Annotated[int, msgspec.Meta(ge=-LIMIT, le=LIMIT)]
 
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """K: one kernel run with all arrays apart, and run again with its arrays as `layout` says."""
+    """A row of detector K: a kernel ran with all arrays apart, and again with this `layout`."""
 
     kind: str
     operand: Count
-    """The source slot of the operand.
-
-    That is its position, unless the op's `meta.slots` says otherwise (`allocsim.programs.slots`).
-    """
+    """The source slot of the operand: its position, unless `meta.slots` of the op states another
+    number (`allocsim.programs.slots`)."""
     result: Count
     layout: Literal["over", "duplicate"] = "over"
-    """`over`: the result lies exactly over the operand. `duplicate`: the result lies apart.
+    """`over`: the result has exactly the operand's bytes. `duplicate`: the result has its own
+    bytes.
 
-    With `duplicate`, each operand of the same layout is this operand too, or overlaps it.
-    """
+    With `duplicate`, all other operands of the same layout are this operand, or overlap it."""
     declared: bool
-    """Whether the kernel's author declares this alias safe; every kernel must bear `duplicate`."""
+    """Whether the kernel's author declares this alias safe; `duplicate` must be safe for all
+    kernels."""
     measured: Literal["safe", "unsafe"]
     max_error: float | None
-    """Largest relative difference of the two runs; 0 if bits agree, None if one result has NaN."""
+    """The largest relative difference of the two runs; 0 if all bits agree, None if one result has
+    NaN."""
     cases: Count
-    """Shapes, dtypes and draws tried."""
+    """The number of tried combinations of shape, dtype and random input."""
     steps: tuple[Count, ...] | None = None
-    """The ops of the program that were measured, with their own types, shapes and parameters.
+    """The ops that were measured with their dtypes, shapes and parameters in the program.
 
-    None: the row holds for every op of this kind.
-    """
+    None: the row holds for every op of this kind."""
     program: Count | None = None
-    """The program that has these ops; None: the row holds for every program."""
+    """The index of the program of these ops; None: the row holds for every program."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=LIMIT)] | None = None
-    """The fewest threads at which the kernel is unsafe; None if one thread is enough."""
+    """The lowest number of threads at which the kernel is unsafe; None if it is unsafe with one."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """D: a place where the planned run departs from the reference run; every earlier difference was
-    replaced with the reference's bytes.
+    """A difference that detector D found between the planned run and the reference run. Before this
+    op, every earlier difference was replaced with the reference's bytes.
 
-    `operand`: the bytes that the op read were right when written, and were overwritten before this
-    read. `result`: the op read the same bytes as in the reference run, and wrote other bytes.
+    `operand`: the op read bytes that were right when written, but were overwritten before this
+    read. `result`: the op read the same bytes as in the reference run, but wrote other bytes.
     """
 
     run: Count
     op: Count
     what: Literal["operand", "result"]
     position: Count
-    """Position of the operand or result in the op."""
+    """The position of the operand or result in the op."""
     value: Count
     max_error: float | None
-    """Relative to the largest magnitude of the reference; None if a number is not finite."""
+    """The largest error relative to the largest magnitude of the reference; None if not finite."""
     ulp: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Largest distance of two elements in units in the last place; None: not measured."""
+    """The largest distance of two elements in units in the last place; None if not measured."""
     nature: Literal["rounding", "corruption"] | None = None
-    """Whether rounding explains the difference, by a run in float64; None without such a run."""
+    """Whether rounding explains the difference, according to a float64 run; None without such a
+    run."""
 
 
 class CureRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,32 +96,33 @@ class CureRecord(msgspec.Struct, frozen=True, kw_only=True):
     elements: tuple[str, ...]
     """The changes in words, one string for each."""
     nbytes: Difference
-    """Growth of the plan's peak, in bytes; negative where it shrank."""
+    """The growth of the plan's peak in bytes; negative if the peak shrank."""
     pin_all_bytes: Difference | None
-    """Growth of the peak with everything pinned, in bytes."""
+    """The growth of the peak in bytes if every buffer is pinned."""
     minimal: bool
-    """Whether each element was left out once, and each time the fault came back."""
+    """Whether each element was left out once in a trial, and the fault came back each time."""
     trials: Count
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The same as `elements`; `allocsim.cure.Cure` has this name for them."""
+        """The changes in words, under the name that `allocsim.cure.Cure` uses."""
         return self.elements
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a verdict is made from."""
+    """The complete input of a verdict."""
 
     document: Document
-    """The session that was run, with its plans and the beliefs that they were made from."""
+    """The executed session, with its plans and the beliefs from which the plans were made."""
     audit: tuple[KernelRow, ...] | None = None
-    """K, for the kernels this program uses; None: not run."""
+    """Results of detector K for the program's kernels; None if K did not run."""
     origins: tuple[Origin, ...] | None = None
-    """D, in order of execution; None: not run."""
+    """Results of detector D in order of execution; None if D did not run."""
     sanitizer: tuple[Incident, ...] | None = None
-    """P, in order of run and step, of the first runs of the document; None: not run."""
+    """Results of detector P on the document's first runs, by run and step; None if P did not run.
+    """
     diverges: bool | None = None
-    """D: whether the host sees a difference between default and reference run; None: not run."""
+    """Whether the host read different values in default and reference run; None if not compared."""
     cure: CureRecord | None = None
 
 
@@ -135,11 +137,11 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 MEASURED = tuple(name for name in _Record.__struct_fields__ if name not in ("format", "version"))
-"""Fields of `Evidence` that are kept in the record."""
+"""The fields of `Evidence` that `evidence.json` stores."""
 
 
 def files_of(evidence: Evidence) -> dict[str, bytes]:
-    """Return the files of the evidence, by name."""
+    """Return the contents of the evidence files, by file name."""
     record = _Record(**{name: getattr(evidence, name) for name in MEASURED})
     return {
         SESSION_FILE: native.dumps(evidence.document),
@@ -148,16 +150,16 @@ def files_of(evidence: Evidence) -> dict[str, bytes]:
 
 
 def save(evidence: Evidence, folder: Path) -> None:
-    """Write the evidence into `folder` (made if missing), both files together."""
+    """Write both evidence files into `folder` together; the folder is created if it is missing."""
     replace_files(folder, files_of(evidence))
 
 
 def load(folder: Path) -> Evidence:
-    """Read evidence from a folder; raise DocumentError with the file and the wrong place in it."""
+    """Read evidence from a folder; raise DocumentError that names the file and the wrong place."""
     path, session = current(folder, EVIDENCE_FILE), current(folder, SESSION_FILE)
     if not session.exists():
         raise DocumentError(
-            str(folder), "", f"is no folder of evidence: it has no {SESSION_FILE}; to judge files in it, name them"
+            str(folder), "", f"is not an evidence folder: it has no {SESSION_FILE}; to judge files in it, name them"
         )
     document = native.read(session)
     record: _Record = record_of(content(path, CEILINGS["record"]), _Record, str(path), what="record of evidence")
@@ -204,5 +206,5 @@ def _check(document: Document, record: _Record, source: str) -> None:
                 exists(f"{place}.{name}", getattr(incident, name), count)
         span = incident.suspects
         if span is not None and not 0 <= span[0] <= span[1] <= len(program.ops):
-            rule = f"[{span[0]}, {span[1]}) is no range of the {len(program.ops)} ops"
+            rule = f"[{span[0]}, {span[1]}) is not a range of the {len(program.ops)} ops"
             raise DocumentError(source, f"{place}.suspects", rule)

@@ -1,21 +1,21 @@
-"""From evidence to a verdict: its causes, the party at fault for each, and the cure.
+"""Compute a verdict from evidence: the causes, the party at fault for each cause, and the cure.
 
-A verdict is a pure function of `Evidence`. The checks S, L and H are run again on its document; the
-results of K, D and P come as measured rows. Each violation is charged by counterfactual: to the
-smallest mend that makes it vanish. Where several mends do, the order in
-`allocsim.verdict.charging` decides. A mend with all violations that it explains is a *cause*. The
-table `NAMES` gives each cause a class (C01 to C15) and the party at fault (plan, kernel, caller,
-schedule). The first cause is that of the first wrong number where D ran, else the one with the most
-bytes read wrong.
+A verdict is a pure function of `Evidence`. The checks S, L and H run again on its document; the
+results of K, D and P are given as measured rows. Each violation is charged to the smallest mend
+that makes the violation vanish. If several mends do so, the order in `allocsim.verdict.charging`
+decides. A mend with all violations that the mend explains is a *cause*. The table `NAMES` gives
+each cause a class (C01 to C15) and the party at fault (plan, kernel, caller, schedule). If D ran,
+the cause of the first wrong number comes first. Otherwise the cause with the most bytes read wrong
+comes first.
 
-Invariants: a verdict does not depend on names, on the scenario or on numbering; renaming everything
-and permuting indices leaves causes and cures unchanged. Another detector never removes a cause: it
-adds causes, or gives a class to a cause that was unknown. A difference that D sees and no cause
+Invariants: a verdict does not depend on names, on the scenario or on numbering. Renaming everything
+and permuting indices leaves causes and cures unchanged. A further detector never removes a cause;
+it adds causes, or gives a class to an unknown cause. A difference that D measures and no cause
 explains is reported as unknown.
 
-Complexity: that of the checks, plus O(violations + ops), and a few checks for cures.
+Complexity: the cost of the checks, plus O(violations + ops), plus a few checks for cures.
 
-What this module does not see: how K, D, P and a measured cure were obtained.
+This module does not examine how K, D, P and a measured cure were obtained.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,16 @@ from allocsim.verdict.records import Cause, Verdict
 from allocsim.verdict.report_facts import BELIEF_KINDS, counts_of, streams
 
 PLACED: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "address", "stale", "events", "wait"})
-"""Kinds of mend whose violations make the plan illegal, whichever party is at fault."""
+"""Kinds of mend with violations that make the plan illegal, whichever party is at fault."""
 
 OVER_RUNS: Final = frozenset({"upload", "state"})
-"""Kinds of mend for late reads of bytes that an earlier run should have left in memory."""
+"""Kinds of mend for stale reads of bytes that an earlier run should have left in memory."""
 
 
 def judge(evidence: Evidence, *, cures: bool = True, judged: RuledJudge = listed) -> Verdict:
     """Return the verdict for this evidence; with `cures` False, no cure is searched for.
 
-    `judged` judges each document that is tried; the default is the judge with its usual rules.
+    The function `judged` judges each tried document; the default is the judge with its usual rules.
     """
     dossier = Dossier(evidence, judged=judged)
     causes = found_in(dossier)
@@ -67,7 +67,7 @@ def verdict_of(dossier: Dossier, causes: tuple[Cause, ...], cure: Cure | None = 
 
 
 def _joined(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """Return the first cause of each class and party, with the places of all its causes."""
+    """Return the first cause of each class and party, with the places of all such causes."""
     joined: dict[tuple[str, str], list[Cause]] = {}
     for cause in causes:
         joined.setdefault((cause.class_, cause.party), []).append(cause)
@@ -85,7 +85,7 @@ def _detectors(dossier: Dossier) -> dict[str, dict[str, Any]]:
     incidents, origins, diverges = evidence.sanitizer or (), evidence.origins, evidence.diverges
     counts = counts_of(evidence, report)
     if origins is None:
-        compared: dict[str, Any] = {"diverges": diverges, "why": "what the host read was compared, not each op"}
+        compared: dict[str, Any] = {"diverges": diverges, "why": "only values read by the host were compared"}
     else:
         compared = {"diverges": diverges, "first": origin_text(dossier, origins[0]) if origins else None}
     unsafe = [
@@ -120,12 +120,12 @@ def _clauses(
 ) -> tuple[str, ...]:
     legal = _legality(dossier, causes)
     if not joint:
-        agreed = ("default and reference agree to the bit",) if dossier.evidence.origins is not None else ()
+        agreed = ("default run and reference run agree to the bit",) if dossier.evidence.origins is not None else ()
         return (legal, "nothing wrong was found", *agreed)
     parts = [legal, *(f"{f.charge}: {f.text}" + (f" [{f.places} times]" if f.places > 1 else "") for f in joint)]
     twice = sum(cause.places for cause in joint) - _places(causes)
     if twice:
-        parts.append(f"{twice} of these stand{'s'[: twice == 1]} under two of them: each alone would bring that about")
+        parts.append(f"{twice} of these places result{'s'[: twice == 1]} from two causes: either cause alone is enough")
     origins = dossier.evidence.origins
     if origins:
         parts.append(f"first wrong tensor: {origin_text(dossier, origins[0])}")
@@ -141,13 +141,13 @@ def _clauses(
     if unsought:
         parts.append(f"cures of {unsought} causes were not looked for to the end: the steps set for them are spent")
     if dossier.effort.cut:
-        parts.append("which of several reasons spoils a place was not asked of every place: the steps are spent")
+        parts.append("for some wrong reads, several possible causes were not tried one by one: the steps are spent")
     return tuple(parts)
 
 
 def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
-    """Say whether the plan is legal in one run, over the session, and in every order that the
-    streams allow. Faults of the program itself do not count.
+    """Return a sentence: whether the plan is legal in one run, over the session, and in every order
+    that the streams allow. Faults of the program itself do not count.
     """
     ops = max((len(run.program.ops) for run in dossier.runs), default=0)
     placed = [
@@ -173,7 +173,9 @@ def _legality(dossier: Dossier, causes: Sequence[Cause]) -> str:
 
 
 def _priced(said: CureRecord | Cure) -> str:
-    """Return a cure in words with its price: bytes, and pairs of ops that no longer overlap."""
+    """Return a cure in words, with its price in bytes and in pairs of ops that can no longer
+    overlap.
+    """
     lost = said.overlap if isinstance(said, Cure) else 0
     overlap = f", {lost} pair{'s'[: lost != 1]} of ops can no longer overlap" if lost else ""
     return f"{'; '.join(said.words)}, {in_growth(said.nbytes)}{overlap}"

@@ -1,20 +1,19 @@
-"""Causes that K, D and P add: kernels that break their own declaration, and differences that no
-other cause explains.
+"""Find the causes that K, D and P add: kernels that break their own declaration, and measured
+differences that no other cause explains.
 
-K adds a cause if the plan uses an alias that was measured unsafe: the kernel is at fault, or the
-plan if nobody declares the pair. D confirms this cause if that op made a wrong result from right
-operands; if not, the cause stays, and its text says so. A violation of the plan at an op explains
-operands that differ there. It explains a wrong result from right operands only if its kind is in
-`OF_RESULTS`. P reports accesses that a kernel may not make.
+K adds a cause if the plan uses an alias that K measured unsafe. The kernel is at fault, or the plan
+if nobody declares the pair. D confirms this cause if that op made a wrong result from right
+operands. Otherwise the cause stays, and its text says that it is not confirmed. A violation at an
+op explains differing operands of that op. The violation explains a wrong result from right operands
+only if its kind is in `OF_RESULTS`. P reports accesses that a kernel may not make.
 
-If a kernel is known *not* to declare a pair, K adds no cause: S reports its use without a run. Late
-and uninitialised reads that P saw add none either, since S reports them for the same runs. A kernel
-is not charged for values of the program that reach outside their buffers.
+If a kernel is known *not* to declare a pair, K adds no cause, because S reports that without a run.
+Stale and uninitialised reads that P saw add no cause either, because S reports them for the same
+runs. A kernel is not charged if a value of its op reaches outside its buffer.
 
 Complexity: O(ops) for each kernel measured unsafe, O(incidents + origins).
 
-What this module does not see: how the rows were measured, and anything of S, H and L but their
-records.
+This module does not examine how the rows were measured. Of S, H and L it uses only the violations.
 """
 
 from collections import defaultdict
@@ -34,22 +33,22 @@ from allocsim.verdict.saying import named_cause
 
 UNCONFIRMED: Final = " (not confirmed: no differential run)"
 UNSEEN: Final = " (the differential run saw no wrong result from right operands there)"
-TWICE: Final = " (no differential run can show it: the reference gives the buffer twice as well)"
-MUTATION: Final = " (a mutation: wrong under every plan, so that no differential run can show it)"
+TWICE: Final = " (a differential run cannot show this: the reference run passes the buffer twice as well)"
+MUTATION: Final = " (the op mutates its operand: wrong under every plan, so that no differential run can show it)"
 
 OF_RESULTS: Final = frozenset({"UnsafeInPlace", "ResultsOverlap", "OutOfBounds"})
-"""Kinds of violation by which an op writes wrong bytes though its operands were right."""
+"""Kinds of violation that make an op write wrong bytes even if its operands were right."""
 
 OF_OPERANDS: Final = BY_KERNEL - WRITES
-"""Kinds of incident by which the kernel's own result is wrong or missing."""
+"""Kinds of incident that make the kernel's own result wrong or missing."""
 
 Use = tuple[int, int]
-"""Run and step."""
+"""A use of a kernel: the run and the step of an op."""
 
 
 def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel with an (operand, result) pair that a plan uses in place and K
-    measured unsafe.
+    """Yield a cause for each kernel with an (operand, result) pair that K measured unsafe and a
+    plan uses in place.
     """
     uses: dict[tuple[KernelRow, int, str], list[Use]] = defaultdict(list)
     for row, use, (operand, result) in _measured_unsafe(dossier):
@@ -65,8 +64,8 @@ def kernel_causes(dossier: Dossier) -> Iterator[Cause]:
 
 
 def _measured_unsafe(dossier: Dossier) -> Iterator[tuple[KernelRow, Use, tuple[int, int]]]:
-    """Yield (row, use, (operand, result)) for each operand and result, by position, that begin at
-    one address by plan, if a row of K measured that pair unsafe.
+    """Yield (row, use, (operand, result)) for each pair that begins at one address under the plan,
+    if a row of K measured the pair unsafe. Operand and result are positions in the op.
     """
     rows: dict[tuple[str, int], list[KernelRow]] = defaultdict(list)
     for row in _unsafe(dossier, "over"):
@@ -93,8 +92,8 @@ def _op(dossier: Dossier, use: Use) -> Op:
 def _kernel_cause(
     dossier: Dossier, row: KernelRow, position: int, name: str, places: Sequence[Use], *, seen: Sequence[Use] | None
 ) -> Cause:
-    """Return the cause of a kernel that is unsafe with its result over the operand at `position`,
-    the row's source slot. `seen`: the places where D saw it; None if D did not run.
+    """Return the cause for a kernel that is unsafe with its result over the operand at `position`.
+    `seen` has the places where D saw a wrong result; None if D did not run.
     """
     mutation, written = True, 0
     for use in places:
@@ -105,7 +104,7 @@ def _kernel_cause(
     slot = f"operand {position}" + (f" (source {row.operand})" if row.operand != position else "")
     doubt = UNCONFIRMED if seen is None else "" if seen else MUTATION if mutation else UNSEEN
     promise, relied = (
-        ("as it declares to be", f"what {row.kind} declares")
+        ("although it declares to be", f"what {row.kind} declares")
         if name == "kernel"
         else ("and nobody declares that it is", f"a promise that nobody made for {row.kind}")
     )
@@ -126,7 +125,7 @@ def _kernel_cause(
 
 
 def _cause_at(dossier: Dossier, change: Change, text: str, use: Use, value: int, **more: Any) -> Cause:
-    """Return a cause whose first place is the op of `use`, and there `value`."""
+    """Return a cause with its first place at the op of `use` and at `value`."""
     run, step = use
     home = int(dossier.runs[run].program.values.buffer[value])
     place = FirstPlace(run=run, step=step, op=step, value=value, buffer=home)
@@ -135,8 +134,8 @@ def _cause_at(dossier: Dossier, change: Change, text: str, use: Use, value: int,
 
 
 def twice_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kernel that is measured wrong when two operands are one buffer, if the
-    program calls it so. O(ops).
+    """Yield a cause for each kernel that was measured wrong with one buffer for two operands, if
+    the program passes one buffer twice to that kernel. O(ops).
     """
     found: dict[KernelRow, list[Use]] = defaultdict(list)
     for rows, given, use in _given_twice(dossier):
@@ -150,8 +149,8 @@ def twice_causes(dossier: Dossier) -> Iterator[Cause]:
         yield _cause_at(
             dossier,
             Change(kind="twice", op_kind=row.kind, operand=row.operand),
-            f"the kernel of {row.kind} is wrong where one buffer is given for operand {row.operand} and another"
-            f"{_error(row)}, as every kernel must bear, and op {places[0][1]} gives it {name} twice{TWICE}",
+            f"the kernel of {row.kind} is wrong if operand {row.operand} and another operand are one buffer"
+            f"{_error(row)}, which every kernel must allow, and op {places[0][1]} passes {name} twice{TWICE}",
             places[0],
             value,
             places=len(places),
@@ -160,7 +159,7 @@ def twice_causes(dossier: Dossier) -> Iterator[Cause]:
 
 def _given_twice(dossier: Dossier) -> Iterator[tuple[Sequence[KernelRow], Collection[int], Use]]:
     """Yield (rows, operands, use) for each op of a kind that K measured wrong with one buffer for
-    two operands: K's rows, and the operands of this op that share a buffer.
+    two operands. `rows` are K's rows, `operands` the operands of this op that share a buffer.
     """
     unsafe: dict[str, list[KernelRow]] = defaultdict(list)
     for row in _unsafe(dossier, "duplicate"):
@@ -185,7 +184,9 @@ def _error(row: KernelRow) -> str:
 
 
 def sanitizer_causes(dossier: Dossier) -> Iterator[Cause]:
-    """Yield a cause for each kind of op and each sort of forbidden access that P saw of it."""
+    """Yield a cause for each op kind and each sort of forbidden access that P saw in ops of this
+    kind.
+    """
     found: dict[tuple[str, str | None], list[Incident]] = defaultdict(list)
     for incident in dossier.evidence.sanitizer or ():
         if incident.kind in BY_KERNEL and not _as_told(dossier, incident):
@@ -215,8 +216,8 @@ def _row_of(incident: Incident) -> NamingRow:
 
 
 def _as_told(dossier: Dossier, incident: Incident) -> bool:
-    """Return whether a value of the incident's op reaches outside its buffer. Then the program is
-    wrong, not the kernel that accesses these bytes.
+    """Return whether a value of the incident's op reaches outside its buffer. If so, the program is
+    wrong, and not the kernel that accesses these bytes.
     """
     if incident.op is None:
         return False
@@ -231,8 +232,8 @@ def _as_told(dossier: Dossier, incident: Incident) -> bool:
 
 
 def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]:
-    """Yield a cause for each kind of op at which D saw a difference that no violation, kernel or
-    incident explains. Its text says which measurement is missing.
+    """Yield a cause for each op kind with a difference of D that no violation, kernel or incident
+    explains. The cause's text names the missing measurement, if K did not run.
     """
     evidence = dossier.evidence
     if dossier.report.count > len(dossier.report.violations):
@@ -258,7 +259,7 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
             continue  # a race: another op may have written these bytes too early or too late
         found[dossier.kind(*place) or ""].append(origin)
     unmeasured = "K has not measured this kernel"
-    missing = unmeasured if evidence.audit is None else "S and K find nothing that accounts for it"
+    missing = unmeasured if evidence.audit is None else "S and K find nothing that explains this"
     for kind, origins in found.items():
         first = origins[0]
         what = "its operands are right" if first.what == "result" else "its bytes changed between write and read"
@@ -266,12 +267,12 @@ def unknown_causes(dossier: Dossier, causes: Sequence[Cause]) -> Iterator[Cause]
         change = Change(kind="unknown", op_kind=kind)
         yield _cause_at(dossier, change, text, (first.run, first.op), first.value, places=len(origins))
     if evidence.diverges and not evidence.origins and not causes:
-        text = "the default run differs from the reference, but no op could be found that makes the difference"
+        text = "the default run differs from the reference, but no op was found that makes the difference"
         yield named_cause(dossier, MEASURED_NAMES["unknown"], Change(kind="unknown"), text, FirstPlace(), places=1)
 
 
 def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
-    """Yield the uses, as (run, step), at which the cause of a kernel applies."""
+    """Yield the (run, step) of each op to which the cause of a kernel applies."""
     change = cause.change
     for row, use, pair in _measured_unsafe(dossier):
         if row.kind == change.op_kind and pair == (change.operand, change.result):
@@ -283,7 +284,8 @@ def _uses(dossier: Dossier, cause: Cause) -> Iterator[Use]:
 
 def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
     """Return whether an incident of P explains a difference of D. Any write outside of results
-    explains a wrong operand: D runs without red zones, so an overrun may hit another value there.
+    explains a wrong operand, because D runs without red zones, so that an overrun may overwrite
+    another value.
 
     A wrong result is explained by an incident of `OF_OPERANDS` at the same op.
     """
@@ -294,7 +296,7 @@ def _accounts_for(dossier: Dossier, origin: Origin) -> bool:
 
 
 def origin_text(dossier: Dossier, origin: Origin) -> str:
-    """Name the tensor of an origin and the op at which it was first wrong."""
+    """Return in words the tensor of an origin, and the op at which the tensor was first wrong."""
     program = dossier.runs[origin.run].program
     op = program.ops[origin.op]
     run = f" of run {origin.run}" if origin.run else ""
@@ -302,7 +304,7 @@ def origin_text(dossier: Dossier, origin: Origin) -> str:
 
 
 def explains(dossier: Dossier, cause: Cause, origin: Origin) -> bool:
-    """Whether a cause explains an origin: by a violation at that op, or by its kernel."""
+    """Whether a cause explains an origin, by a violation at that op or by the op's kernel."""
     place = origin.run, origin.op
     if cause.change.kind in {"kernel", "promise", "twice"}:
         return origin.what == "result" and place in set(_uses(dossier, cause))

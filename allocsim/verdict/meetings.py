@@ -1,23 +1,24 @@
-"""Pairs of buffers that share bytes in one run: which mistake let them, which late reads follow.
+"""Charge pairs of buffers that share bytes in one run, and the stale reads that follow.
 
     left = charge_meetings(dossier, found, violations)      # `found`: changes, each with what it explains
 
 For each pair, `allocsim.verdict.blame` names the change that would have kept the two buffers apart:
-of a belief, or of one of the two slots. If only the placement can be at fault, few slots that cover
-all such pairs are charged; slots that break a promise or do not fit come first. If no problem is
-stated, and one slot explains pairs that would take several wrong beliefs, that slot is charged. One
-slot is charged, too, for all values that a loop loses while its carries are moved one after the
-other (`allocsim.verdict.carries`).
+a change of a belief, or of one of the two slots. If only the placement can be at fault, few slots
+that cover all such pairs are charged; slots that break a promise or do not fit come first. If no
+problem is stated, and one slot explains pairs that would otherwise need several wrong beliefs, that
+slot is charged. If a loop loses values while it moves its carries one after the other
+(`allocsim.verdict.carries`), one slot is charged for all these values.
 
-A late read is charged to the pairs of its buffer. If a `same` copied the foreign bytes there, the
-read of that `same` is charged. If each of two causes alone would make a read late, both list it. To
-decide that, the judge judges the run with every buffer apart but the victim and the buffers that
-one cause lays over it.
+A stale read is charged to the pairs of its buffer. If a `same` copied the foreign bytes there, the
+read of that `same` is charged. If each of two causes alone would make a read stale, both list the
+read. To decide that, the judge checks the run once for each cause. Then only the victim and the
+buffers that this cause places over the victim may share bytes.
 
-Complexity: O(violations), and one check of one run for each possible cause of a late read that has
-several; at most `QUESTIONS` runs, and no more than the dossier has steps for.
+Complexity: O(violations), and one check of a run for each possible cause of a stale read with
+several possible causes. At most `QUESTIONS` runs are checked, and no more than the dossier's steps
+allow.
 
-What this module does not see: single slots, races, and wrong beliefs that did no harm.
+This module does not examine single slots, races, and wrong beliefs that did no harm.
 """
 
 from collections import Counter, defaultdict
@@ -37,25 +38,24 @@ from allocsim.verdict.dossier import Dossier
 from allocsim.verdict.waiting import Found, in_one_run
 
 QUESTIONS: Final = 64
-"""The most runs that are judged with few buffers together, to separate several possible causes.
+"""The largest number of runs judged with few buffers together, to separate possible causes.
 
-Further late reads are charged to the writer that the judge found.
-"""
+Further stale reads are charged to the writer that the judge found."""
 
 PAIRED: Final = IN_PLACE | {"Overlap", "StaleRead", "ResultsOverlap", "LifetimeIgnored", "PinIgnored"}
 """Kinds of violation about two buffers that share bytes in a plan."""
 ALONG: Final = frozenset({"Race", "AllocOverLive"})
-"""Kinds that are charged with a pair of buffers if the pair has a violation of `PAIRED` too."""
+"""Kinds that are charged together with a pair if the pair also has a violation of `PAIRED`."""
 
 EVENTS: Final = frozenset({"DoubleFree", "FreeOfUnallocated", "AllocOverLive", "EventOutsideLifetime"})
 """Kinds of violation about the planner's alloc and free events."""
 
 Answers = Mapping[Pair, tuple[Change, ...]]
-"""Pair -> the changes that would keep its two buffers apart."""
+"""For each pair, the changes that would keep its two buffers apart."""
 
 
 def charge_meetings(dossier: Dossier, found: Found, violations: Sequence[Violation]) -> Iterator[Violation]:
-    """Charge the violations between two buffers of one run; yield the others."""
+    """Charge the violations between two buffers of one run; return the other violations."""
     late = [v for v in violations if v.kind == "StaleRead"]
     roots = _roots(dossier, late)
     reads = [v for v in late if roots[id(v)] is v]
@@ -107,9 +107,9 @@ def _pair(dossier: Dossier, v: Violation) -> Pair | None:
 def _within_run(dossier: Dossier, v: Violation) -> bool:
     """Return whether a violation shows that two buffers of one run share bytes.
 
-    A late read does not show it if the read wants, or finds, a value of an earlier run. It does not
-    either if a `same` copied foreign bytes into the victim's own buffer; then the buffer over the
-    source of the `same` is charged.
+    A stale read does not show this if the read needs, or finds, a value of another run. Nor does a
+    stale read show this if a `same` copied the foreign bytes into the victim's own buffer. In that
+    case the buffer over the source of the `same` is charged.
     """
     if v.kind != "StaleRead":
         return True
@@ -119,9 +119,9 @@ def _within_run(dossier: Dossier, v: Violation) -> bool:
 
 
 class Theft(NamedTuple):
-    """The key of late reads that the same pairs may explain: the victim's buffer, and in `more` its
-    pair with the writer that the judge found. `more` is None if the writer is of another run, or if
-    an `Overlap` lists the pair anyway.
+    """A key for stale reads that the same pairs may explain. `buffer` is the victim's buffer, and
+    `more` is its pair with the writer that the judge found. `more` is None if the writer belongs to
+    another run, or if an `Overlap` lists the pair anyway.
     """
 
     plan: int | None
@@ -137,16 +137,15 @@ def _theft(dossier: Dossier, v: Violation, pairs: Container[Pair]) -> Theft:
 
 
 def _takers(dossier: Dossier, theft: Theft, v: Violation, pairs: Container[Pair]) -> list[Pair]:
-    """Return the pairs of a read's victim with each buffer over it, ordered by that buffer."""
+    """Return the pairs of a stale read's buffer with each buffer over it, ordered by the latter."""
     listed = (Pair.of(v, other) for other in dossier.over(v))
     found = [pair for pair in (*listed, theft.more) if pair is not None and pair in pairs]
     return sorted(found, key=lambda pair: pair.other if pair.buffer == v.buffer else pair.buffer)
 
 
 Reasons = Mapping[Change, Collection[int]]
-"""Change that may make a late read right -> the buffers of the pairs that the change keeps apart,
-in the order of the buffers over the victim.
-"""
+"""For each change that may correct a stale read: the buffers of the pairs that the change keeps
+apart. The changes are in the order of the buffers over the victim."""
 
 
 def _reasons(pairs: Iterable[Pair], answers: Answers) -> Reasons:
@@ -162,10 +161,10 @@ def _reasons(pairs: Iterable[Pair], answers: Answers) -> Reasons:
 
 
 def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
-    """Return for each late read its root, the late read that copied the foreign bytes there.
+    """Return for each stale read its root: the stale read that brought in the foreign bytes.
 
-    If a `same` reads foreign bytes, every later read of its result is late too, and their root is
-    the read of that `same`. A late read that follows no such `same` is its own root.
+    If a `same` reads foreign bytes, every later read of its result is stale too. The root of these
+    reads is the read of that `same`. A stale read without such a `same` before it is its own root.
     """
     read = {(v.run, v.op, v.value): v for v in late}
     found = {}
@@ -181,8 +180,8 @@ def _roots(dossier: Dossier, late: Sequence[Violation]) -> dict[int, Violation]:
 def _carried_from(
     dossier: Dossier, v: Violation, read: Mapping[tuple[int | None, int | None, int | None], Violation]
 ) -> Violation | None:
-    """Return the late read of the `same` that wrote the bytes which late read `v` finds. Return
-    None if another op wrote the buffer last, or overwrote it after the `same`.
+    """Return the stale read of the `same` that wrote the bytes found by the stale read `v`. Return
+    None if another op wrote the buffer last, or overwrote the bytes after the `same`.
     """
     program = dossier.program(v)
     ops = program.ops
@@ -202,12 +201,13 @@ def _carried_from(
 def _innocent(
     dossier: Dossier, pairs: Mapping[Pair, Sequence[Violation]]
 ) -> tuple[dict[Pair, Pair], dict[Pair, list[Pair]]]:
-    """Return which pairs of an unsafe op do no harm, and which are unsafe beside the reported one.
+    """Return the harmless pairs of each unsafe op, and its further unsafe pairs.
 
-    The judge reports an op that is unsafe in place once, under one pair, though several pairs of
-    its operands and results may share bytes. Each pair is judged with all other buffers apart. The
-    first mapping: a pair without a violation -> a pair of that op with one. The second: the
-    reported pair -> the other pairs that alone make the op unsafe.
+    The judge reports an op that is unsafe in place once, under one pair, although several pairs of
+    its operands and results may share bytes. So each pair is judged with all other buffers apart.
+    The first mapping leads from a pair without a violation to a pair of the same op with a
+    violation. The second mapping leads from the reported pair to the other pairs that alone make
+    the op unsafe.
     """
     ops: dict[tuple[int, int, int | None], list[Pair]] = defaultdict(list)
     unsafe: dict[tuple[int, int, int | None], tuple[Pair, int | None]] = {}
@@ -239,8 +239,8 @@ def _innocent(
 def _by_themselves(
     dossier: Dossier, run: int, pairs: Iterable[Pair]
 ) -> Iterator[tuple[Pair, set[tuple[object, object]]]]:
-    """Yield each pair with the violations, as (kind, op), that it has with all other buffers apart;
-    stop when the dossier's steps are spent.
+    """Yield each pair with its violations, as (kind, op), if all other buffers are apart. Stop when
+    the dossier's steps are spent.
     """
     with suppress(SpentError):
         own = dossier.alone(run, ())
@@ -252,8 +252,9 @@ def _by_themselves(
 
 
 def _moved_at_once(dossier: Dossier, answers: Answers, edges: Sequence[Pair]) -> list[Pair]:
-    """Return pairs, in plans without a problem, that are charged to one slot in place of beliefs:
-    the slot is in pairs of several wrong beliefs, or of one and has to move anyway.
+    """Return the pairs that are charged to a slot instead of to beliefs. The slot is in pairs of
+    several wrong beliefs, or in pairs of one wrong belief and has to move anyway. Only plans
+    without a problem are examined.
     """
     told = {pair: changes for pair, changes in answers.items() if dossier.document.plans[pair.plan].problem is None}
     pairs: dict[Change, set[Pair]] = defaultdict(set)
@@ -275,8 +276,8 @@ def _moved_at_once(dossier: Dossier, answers: Answers, edges: Sequence[Pair]) ->
 
 
 def _moves_in_turn(dossier: Dossier, answers: Answers, reads: Sequence[Violation]) -> dict[Pair, tuple[Change, ...]]:
-    """Return the one slot to charge for all pairs by which the moves of a loop lose values: that of
-    the buffer in most of these pairs. Only plans without a problem are examined.
+    """Return one slot for all pairs by which the moves of a loop lose values: the slot of the
+    buffer in most of these pairs. Only plans without a problem are examined.
     """
     lost: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for v in reads:
@@ -299,10 +300,10 @@ def _moves_in_turn(dossier: Dossier, answers: Answers, reads: Sequence[Violation
 def _covered(
     dossier: Dossier, edges: Sequence[Pair], violations: Sequence[Violation]
 ) -> dict[Pair, tuple[Change, ...]]:
-    """Return for each pair the slot to move: few slots that cover all pairs, chosen greedily.
+    """Return for each pair the slot to move; few slots that cover all pairs are chosen greedily.
 
-    Slots that break a promise come first, then slots that do not fit, then those in most pairs.
-    Ties: parameters and states, then the buffer first used later, then the smaller. O(n log n).
+    Slots that break a promise come first, then slots that do not fit, then slots in most pairs.
+    Ties are decided by: parameter or state first, later first use, smaller size. O(n log n).
     """
     misfits = {
         (v.plan, v.buffer)
@@ -321,7 +322,7 @@ def _covered(
 def _covered_of(
     dossier: Dossier, index: int, pairs: set[Pair], misfits: Collection[tuple[int | None, int]]
 ) -> dict[Pair, tuple[Change, ...]]:
-    """Return the slots of `_covered` for the pairs of one plan."""
+    """Return the result of `_covered` for the pairs of one plan."""
     plan = dossier.document.plans[index]
     whole, _ = dossier.lives(plan.program)
     persistent, nbytes = plan.program.buffers.persistent, plan.program.buffers.nbytes
@@ -344,7 +345,7 @@ def _covered_of(
     astray = {buffer: (-_breaks_promise(dossier, index, buffer), -((index, buffer) in misfits)) for buffer in meets}
 
     def weight(buffer: int) -> tuple[int, ...]:
-        """Return the sort key of a slot; the smallest is charged first."""
+        """Return the sort key of a slot; the slot with the smallest key is charged first."""
         return *astray[buffer], -len(meets[buffer]), *fixed[buffer]
 
     answers: dict[Pair, tuple[Change, ...]] = {}
@@ -354,7 +355,7 @@ def _covered_of(
         known, chosen = heappop(heap)
         if not meets[chosen]:
             continue
-        now = weight(chosen)  # pairs only disappear, so a slot never becomes more urgent than it was
+        now = weight(chosen)  # the number of pairs only falls, so the slot's sort key never becomes smaller
         if now != known:
             heappush(heap, (now, chosen))
             continue
@@ -366,7 +367,7 @@ def _covered_of(
 
 
 def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
-    """Whether an `Undersized` slot has all the bytes that its problem states."""
+    """Whether an `Undersized` slot has at least as many bytes as its problem states."""
     if v.kind != "Undersized" or v.plan is None or v.buffer is None:
         return False
     plan = dossier.document.plans[v.plan]
@@ -374,7 +375,9 @@ def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
 
 
 def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
-    """Whether a slot is not where its problem says: in memory of its own, or at a fixed offset."""
+    """Whether a slot breaks its problem: it must have its own memory, or a fixed offset, and does
+    not.
+    """
     plan = dossier.document.plans[index]
     if plan.problem is None:
         return False
@@ -392,8 +395,8 @@ def _why_late(
     reasons: Reasons,
     answers: Answers,
 ) -> Iterable[Change]:
-    """Return the changes that a late read is charged to. Of several possible changes, those count
-    whose buffers alone make the read late.
+    """Return the changes to which a stale read is charged. If several changes are possible, those
+    changes are returned that involve buffers which alone make the read stale.
     """
     if dossier.looked_late(v):
         return (Change(kind="late", program=v.program, buffer=v.buffer),)
@@ -417,20 +420,20 @@ def _why_late(
 
 
 def _spoils(dossier: Dossier, v: Violation, run: int, buffers: Collection[int]) -> bool:
-    """Return whether a read is late with these buffers placed by plan and all others apart."""
+    """Return whether a read is stale if all buffers but these are apart."""
     dossier.asked.add((run, frozenset(buffers)))
     return ("StaleRead", v.op, v.value, v.buffer) in dossier.alone(run, buffers)
 
 
 def is_uploaded(dossier: Dossier, v: Violation) -> bool:
-    """Whether an upload into its buffer is left out, and it vanishes with every upload done."""
+    """Whether the violation's buffer lacks an upload, and v vanishes with all uploads."""
     if v.run is None or v.buffer not in dossier.left_out[v.run]:
         return False
     return key_of(v) not in dossier.uploaded
 
 
 def upload_for(dossier: Dossier, v: Violation) -> Change:
-    """Return the change for the left-out upload of a buffer, the last one before the read."""
+    """Return the change for the last left-out upload of the buffer before the read."""
     run = dossier.runs[v.run or 0]
     home = run.program.values.buffer
     into = [step for step in run.skip if v.buffer in home[list(run.program.ops[step].results)].tolist()]
@@ -439,8 +442,8 @@ def upload_for(dossier: Dossier, v: Violation) -> Change:
 
 
 def _elsewhere(dossier: Dossier, v: Violation) -> Change:
-    """Return the change for a late read that no pair in its run explains: the plan is of another
-    program, a parameter or state moved, or else the slot of its buffer is wrong.
+    """Return the change for a stale read that no pair in its run explains. The plan was made for
+    another program, or a parameter or state moved, or else the slot of the buffer is wrong.
     """
     if v.plan is not None and v.program is not None and dossier.strange(v.plan, v.program):
         return Change(kind="stale", plan=v.plan, program=v.program)

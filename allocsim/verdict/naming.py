@@ -1,11 +1,11 @@
-"""Naming a cause: its class (C01 to C15) and the party at fault, from its mend and its violations.
+"""Name a cause: derive its class (C01 to C15) and the party at fault from its mend and violations.
 
-`allocsim.verdict.charging` has already chosen the mend; the table `NAMES` gives it class and party.
-The first row that applies decides. The condition of a row is a function of this module that asks
-facts of the program, the belief, the plan and the session. No condition depends on a name or an
+`allocsim.verdict.charging` has already chosen the mend; the table `NAMES` gives class and party.
+The first row that applies decides. The condition of a row is a function of this module. It examines
+facts of the program, the belief, the plan and the session. No condition depends on the name or the
 index of a buffer.
 
-What this module does not see: why a violation was charged to its mend.
+This module does not examine why a violation was charged to its mend.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,29 +23,29 @@ TELLING: Final = (
     "StaleRead", "UnsafeInPlace", "ResultsOverlap", "OverwrittenRead", "UninitialisedRead", "Race", "Unplaced", "Undersized",
     "OutOfBounds", "WrongArena", "Misaligned", "Overlap", "BadShare", "BadSize", "MissingPin", "LifetimeTooShort",
 )  # fmt: skip
-"""Kinds of violation, the most telling first; a kind not listed ranks as `Overlap` does."""
+"""Kinds of violation, the most informative first; an unlisted kind has the rank of `Overlap`."""
 
 
 class NamingRow(NamedTuple):
-    """One row of `NAMES`: the class and the party of a cause, and when they apply."""
+    """One row of `NAMES`: the class and the party of a cause, and the condition of the row."""
 
     mends: tuple[str, ...]
-    """Kinds of change to which the row may apply."""
+    """The kinds of change to which the row may apply."""
     evidence: str
     class_: str
     party: str
     applies: Fact | None = None
-    """None: the kind of the change decides by itself."""
+    """The condition of the row; None if the kind of the change alone decides."""
 
 
 def told_most(violations: Sequence[Violation]) -> Violation:
-    """Return the most telling violation: the first kind in `TELLING`, then the earliest."""
+    """Return the most informative violation: first by kind in `TELLING`, then by run and step."""
     middle = TELLING.index("Overlap")
     return min(violations, key=lambda v: (TELLING.index(v.kind) if v.kind in TELLING else middle, *strikes(v)))
 
 
 def strikes(v: Violation) -> tuple[int, int]:
-    """Return (run, step) of a violation as a sort key; -1 where there is none."""
+    """Return (run, step) of a violation as a sort key, with -1 in place of None."""
     return -1 if v.run is None else v.run, -1 if v.step is None else v.step
 
 
@@ -63,8 +63,8 @@ def _late(violations: Sequence[Violation]) -> list[Violation]:
 
 
 def in_two_calls(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """In every violation about two buffers, the buffers belong to different inlined calls or
-    branches, neither of which contains the other.
+    """Whether, in every violation about two buffers, the buffers belong to different inlined calls
+    or branches, and neither call contains the other.
     """
     homes = [
         [dossier.doings(dossier.program(v)).homes.get(buffer) for buffer in pair]
@@ -87,13 +87,13 @@ def _laid(dossier: Dossier, violations: Sequence[Violation]) -> Iterator[tuple[V
 
 
 def _two(dossier: Dossier, v: Violation) -> list[int]:
-    """Return the two buffers of a violation; the list is empty if it is about one buffer."""
+    """Return the two buffers of a violation; an empty list for a violation of one buffer."""
     other = dossier.other_buffer(v)
     return [] if v.buffer is None or other is None or other == v.buffer else [v.buffer, other]
 
 
 def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The overwritten buffer is a parameter or a state."""
+    """Whether the overwritten buffer is a parameter or a state."""
     for v in violations:
         lasting = dossier.program(v).buffers.persistent
         both = (v.buffer, dossier.other_buffer(v) if v.kind == "Overlap" else None)
@@ -103,7 +103,7 @@ def content(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) ->
 
 
 def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan gave one address to two buffers of which neither is a temporary."""
+    """Whether the plan gave one address to two buffers, and neither buffer is a temporary."""
     return any(
         (dossier.program(v).buffers.role[pair] != Role.TEMPORARY).all()
         for v in violations
@@ -112,12 +112,14 @@ def bound_twice(dossier: Dossier, _mend: Change, violations: Sequence[Violation]
 
 
 def one_op(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan gave one address to two results of one op."""
+    """Whether the plan gave one address to two results of one op."""
     return any(v.kind == "ResultsOverlap" and _in_one_slot(dossier, v) for v in violations)
 
 
 def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
-    """Return the two buffers of a violation if their slots begin at one address, else no buffer."""
+    """Return the two buffers of a violation if their slots begin at one address, else an empty
+    list.
+    """
     run, pair = dossier.run(v), _two(dossier, v)
     if run is None or not pair:
         return []
@@ -127,21 +129,22 @@ def _in_one_slot(dossier: Dossier, v: Violation) -> list[int]:
 
 
 def at_one_end(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """All violations exist at the same end of the ranges of sizes, and not at the other."""
+    """Whether all violations exist at the same end of the ranges of sizes, and not at the other."""
     return {v.ends for v in violations} in ({("low",)}, {("high",)})
 
 
 def moved_in_turn(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """The first late read is by a `same`, and an earlier `same` of its row overwrote the value."""
+    """Whether a `same` does the first stale read, and an earlier `same` of its row wrote there."""
     late = min(_late(violations), key=lambda v: (v.run, v.op), default=None)
     return late is not None and bool(dossier.lost_to(late))
 
 
 def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """In every violation about two buffers, one turn of a loop hands both buffers to the next.
+    """Whether one turn of a loop passes both buffers of every violation about two buffers to the
+    next.
 
-    A late read of bytes that a `same` copied from elsewhere does not show which buffers share
-    bytes; it is asked only if there is no other violation about two buffers.
+    If a `same` copied the wrong bytes from elsewhere, a stale read does not show which buffers
+    share bytes. So these stale reads count only if there is no other violation about two buffers.
     """
     found: list[bool] = []
     carried: list[bool] = []
@@ -156,8 +159,8 @@ def between_carries(dossier: Dossier, _mend: Change, violations: Sequence[Violat
 
 
 def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Each violation is a `WrongArena`: the slot of a loop's carry is in the arena of another carry
-    of that loop, and the slot of the other carry is in the arena of this one.
+    """Whether each violation is a `WrongArena` of exchanged carries: the slot of a loop's carry is
+    in the arena of another carry, and the slot of the other carry is in the arena of the first.
     """
 
     def astray(v: Violation) -> bool:
@@ -170,8 +173,8 @@ def exchanged_arenas(dossier: Dossier, _mend: Change, violations: Sequence[Viola
 
 
 def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan laid an output over an input by a believed pair of input and output, and no
-    violation says that the op is unsafe in place.
+    """Whether the plan placed an output over an input because of a believed pair of these two, and
+    no violation is `UnsafeInPlace`.
     """
     if any(v.kind == "UnsafeInPlace" for v in violations):
         return False
@@ -180,7 +183,7 @@ def donated(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> 
 
 
 def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The belief leaves out reads of the host, and no access of any other op."""
+    """Whether the belief leaves out reads of the host, but no access of any other op."""
     beliefs = {v.kind for v in violations if v.kind in {"MissingPin", "LifetimeTooShort"}}
     if beliefs:
         return beliefs == {"MissingPin"}
@@ -189,13 +192,13 @@ def only_host_missed(dossier: Dossier, mend: Change, violations: Sequence[Violat
 
 
 def laid_by_host(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """Each late read of the buffer should find a value that the host wrote in the same run."""
+    """Whether each stale read of the buffer in its own run needs a value that the host wrote."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer and v.want_run == v.run]
     return bool(late) and all(dossier.kind(v.want_run, v.want_op) == HOST_WRITE for v in late)
 
 
 def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The last read outside the believed life, or else the last late read, goes through a view."""
+    """Whether the last read outside the believed life, or else the last stale read, uses a view."""
     late = [v for v in _late(violations) if v.buffer == mend.buffer]
     if mend.problem is not None and mend.buffer is not None:
         problem = dossier.document.problems[mend.problem]
@@ -206,7 +209,7 @@ def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -
         if dossier.doings(problem.program).last_read_outside_through_view(mend.buffer, start, stop):
             return True
         if any(not start <= _reader(v) < stop for v in late):
-            return False  # the belief leaves out the late read, and the last read it leaves out uses no view
+            return False  # the belief leaves out the stale read, and the last left-out read uses no view
     if not late:
         return False
     last = max(late, key=_reader)
@@ -215,14 +218,14 @@ def lost_view(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -
 
 
 def _reader(late: Violation) -> int:
-    """Return the op of a late read."""
+    """Return the op of a stale read."""
     assert late.op is not None
     return late.op
 
 
 def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """A copy between arenas reads the wrong instance of an input: the host did not write that
-    instance in this run. The host wrote another value of the same layout, which no op reads.
+    """Whether a copy between arenas reads the wrong instance of an input. The host did not write
+    that instance in this run, but wrote another value of the same layout that no op reads.
     """
     for v in violations:
         run = dossier.run(v)
@@ -237,12 +240,12 @@ def copies_another(dossier: Dossier, _mend: Change, violations: Sequence[Violati
 
 
 def counted_on(_dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """Some violation is a late read: the value was written once, and has been overwritten."""
+    """Whether some violation is a stale read, so that an earlier value of the buffer is needed."""
     return bool(_late(violations))
 
 
 def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Violation]) -> bool:
-    """In each late read, a run of another program overwrote the value."""
+    """Whether in each stale read a run of another program overwrote the value."""
     late, runs = _late(violations), dossier.document.runs
     takers = [(v.run, v.other_run) for v in late]
     return bool(late) and all(
@@ -251,25 +254,25 @@ def taken_by_another(dossier: Dossier, _mend: Change, violations: Sequence[Viola
 
 
 def given_back(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The races come from reuse, and the allocator kept its rule: before it gave bytes out again,
-    they had been freed in the order of their own stream (`allocsim.verdict.stream_order`).
+    """Whether the races come from reuse, and the allocator kept its rule. The rule: bytes are freed
+    in the order of their own stream before they are reused (`allocsim.verdict.stream_order`).
     """
     return mend.plan is not None and all(dossier.rule_kept(v) for v in violations)
 
 
 def of_plan(_dossier: Dossier, mend: Change, _violations: Sequence[Violation]) -> bool:
-    """The race comes from reuse: with every buffer apart, it does not exist."""
+    """Whether the race comes from reuse, so that no race exists with every buffer apart."""
     return mend.plan is not None
 
 
 def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]) -> bool:
-    """The plan laid carries of a loop over each other, or exchanged their arenas."""
+    """Whether the plan placed carries of a loop over each other, or exchanged their arenas."""
     return between_carries(dossier, mend, violations) or exchanged_arenas(dossier, mend, violations)
 
 
 def _rows(table: str) -> tuple[NamingRow, ...]:
-    """Return the rows of a table in text: kinds of change, class and party, the name of a function
-    of this module or nothing, evidence.
+    """Return the rows of a text table. The columns are: kinds of change; class and party; the name
+    of a function of this module, or nothing; evidence.
     """
     return tuple(
         NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact] if fact else None)
@@ -281,16 +284,16 @@ def _rows(table: str) -> tuple[NamingRow, ...]:
 NAMES: Final = _rows("""
 stale                      | C08 plan       |                  | the run executes another program than the one that the plan was made for
 slot, lifetime, pair, size | C08 plan       | at_one_end       | the fault exists at one end of the ranges of sizes only
-slot, lifetime, pair       | C15 plan       | moved_in_turn    | of the values that are moved one after the other (a loop's carries, a branch's phis), one was overwritten before it was moved
+slot, lifetime, pair       | C15 plan       | moved_in_turn    | one of several values that are moved one after the other (a loop's carries, a branch's phis) was overwritten before its move
 slot                       | C11 plan       | bound_twice      | the planner gave one slot to two buffers that are both filled from outside the program
 slot, address              | C07 plan       | content          | the plan does not keep a parameter or state at one address in bytes of its own
 slot                       | C11 plan       | one_op           | the planner gave one slot to two results of one op
 slot                       | C15 plan       | in_two_calls     | the planner placed buffers of different inlined calls or branches over each other
-slot, lifetime             | C15 plan       | carried_over     | the planner placed buffers that one turn of a loop hands to the next over each other, or in each other's arenas
-slot, address              | C12 plan       |                  | the slot does not fit its buffer, or lies where it may not
+slot, lifetime             | C15 plan       | carried_over     | one turn of a loop passes several buffers to the next, and the planner placed these over each other, or in each other's arenas
+slot, address              | C12 plan       |                  | the slot does not fit its buffer, or is at an address where it may not be
 size                       | C12 plan       |                  | the planner believed the buffer to be smaller than it is
 events                     | C13 plan       |                  | the planner's own events contradict each other, or the believed lifetime
-pin                        | C05 caller     |                  | the host reads the buffer, and the planner was not told
+pin                        | C05 caller     |                  | the host reads the buffer, but the problem given to the planner does not pin it
 pair                       | C11 plan       | donated          | the planner placed an output over a donated input that is still needed
 pair                       | C03 plan       |                  | the planner let a buffer take the bytes of another in place where that is not permitted
 lifetime                   | C15 plan       | in_two_calls     | the planned lifetime of a buffer leaves out an access, and its bytes are shared by a buffer of another inlined call or branch
@@ -298,24 +301,25 @@ lifetime                   | C05 plan       | only_host_missed | the planned lif
 lifetime                   | C06 plan       | laid_by_host     | the planned lifetime of an input that the host writes in this run leaves out an access
 lifetime                   | C02 plan       | lost_view        | the planned lifetime of a buffer leaves out a use through a view
 lifetime                   | C01 plan       |                  | the planned lifetime of a buffer leaves out an access
-upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads another instance of an input than the one that the host wrote in this run, which no op reads
-upload, late               | C07 caller     | taken_by_another | a value is not where it is read: a run of another program wrote these bytes
+upload, unwritten          | C10 schedule   | copies_another   | a copy between arenas reads one instance of an input, but in this run the host wrote another instance, and no op reads that one
+upload, late               | C07 caller     | taken_by_another | a run of another program overwrote the bytes before they were read
 upload                     | C06 caller     | counted_on       | the host left out an upload, and the value of an earlier run is not where this run reads it
 upload                     | C14 caller     |                  | the host left out an upload that a read needs
-state                      | C07 caller     |                  | the program reads a value that an op made in an earlier run, and nothing keeps it
+state                      | C07 caller     |                  | the program reads a value that an op made in an earlier run, and nothing keeps that value between runs
 wait                       | C09 schedule   | given_back       | two accesses race: the bytes were freed in the order of one stream, and another stream still used them
 wait                       | C09 plan       | of_plan          | two accesses race because the planner gave both buffers the same bytes
-wait                       | C09 schedule   |                  | two accesses race, and would with every buffer in bytes of its own
+wait                       | C09 schedule   |                  | two accesses race, and they would also race if no two buffers shared bytes
 late                       | C05 caller     |                  | the host reads an output after its memory has been taken
 runs                       | C09 schedule   |                  | two runs that do not wait for each other access the same memory
-unwritten                  | C14 caller     |                  | nobody wrote the bytes that are read
-mutation                   | program caller |                  | the program reads a value after it has overwritten it, which no plan can mend
+unwritten                  | C14 caller     |                  | an op reads bytes that nobody wrote
+mutation                   | program caller |                  | the program reads a value after the program has overwritten it, and no plan can mend that
 results                    | program caller |                  | the program gives two results of one op the same bytes of one buffer
 in place                   | C03 caller     |                  | the program makes an op overwrite its operand within one buffer, beyond what its kernel declares
 read only                  | C11 caller     |                  | an op writes into a read-only buffer
 bounds                     | C12 caller     |                  | a value of the program reaches outside its buffer
 """)
-"""Class, party and evidence of a cause, by the kind of its mend; the first row that applies."""
+"""Class, party and evidence of a cause by the kind of its mend; the first row that applies decides.
+"""
 
 MEASURED_NAMES: Final = {
     row.mends[0]: row._replace(mends=("misdeed",)) if row.mends[0][0].isupper() else row
@@ -331,7 +335,7 @@ Crash           | C12 kernel      | | a kernel ended its process
 OperandWritten  | C03 kernel      | | a kernel wrote into an operand
 ReadOnlyWritten | C03 kernel      | | a kernel wrote into read-only memory
 ResultUnwritten | C14 kernel      | | a kernel left part of its result unwritten
-unknown         | unknown unknown | | a difference was measured that no violation, and no unsafe pair at that op, explains
+unknown         | unknown unknown | | no violation and no unsafe pair at that op explains a measured difference
 """)
 }
-"""Class, party and evidence of causes by K, D and P, by kind of mend or of incident."""
+"""Class, party and evidence of the causes that K, D and P show, by kind of mend or incident."""

@@ -1,15 +1,15 @@
-"""The records of a verdict: witnesses, causes, joint faults, and the verdict itself.
+"""Define the records of a verdict: witnesses, causes, joint faults, and the verdict itself.
 
-A *cause* is one defect with all violations that it explains: the smallest mend that makes them
-vanish and adds none. If each of two causes alone would bring a violation about, it is listed under
-both. A *joint fault* is the most important cause of one class and party; its `places` count the
-places of all causes of that class and party.
+A *cause* is one defect with all violations that the defect explains. Its smallest mend makes these
+violations vanish and adds none. If either of two causes alone produces a violation, the violation
+is listed under both. A *joint fault* is the most important cause of one class and party; its
+`places` count the places of all causes of that class and party.
 
-Conventions: ops, values and buffers are indices into the tables of the run's program; `bytes` are
-half-open ranges within the buffer, `address` is the offset of its slot in its arena. `as_json`
-returns the objects that `--json` prints on the command line.
+Conventions: ops, values and buffers are indices into the tables of the run's program. `bytes` are
+half-open ranges within the buffer, and `address` is the offset of the buffer's slot in its arena.
+`as_json` returns the objects that `--json` prints on the command line.
 
-What this module does not see: evidence, and how a cause was found.
+This module does not examine evidence, and how a cause was found.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from allocsim.judge.fast import Report, Violation
 
-if TYPE_CHECKING:  # `check` of a clean document needs no cure, and must not wait for its import
+if TYPE_CHECKING:  # the command `check` needs no cure for a clean document, and must not wait for this import
     from allocsim.cure import Cure
     from allocsim.cure.changes import Change
 
@@ -44,7 +44,7 @@ CLASSES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """A victim, writer or reader of a fault: an op of a run, and the bytes concerned."""
+    """A victim, writer or reader in a fault: an op of a run, and the bytes that it accessed."""
 
     run: int | None = None
     op: int | None = None
@@ -57,7 +57,7 @@ class Witness:
     bytes: tuple[tuple[int, int], ...] = ()
     """Half-open ranges within the buffer."""
     address: int | None = None
-    """Offset of the buffer in its arena."""
+    """The offset of the buffer in its arena; None if no run is given or no slot is planned."""
 
     @property
     def called(self) -> str | None:
@@ -73,7 +73,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstPlace:
-    """The first place of a cause; None for an index that does not apply."""
+    """The first place of a cause; an index that does not apply is None."""
 
     run: int | None = None
     step: int | None = None
@@ -85,61 +85,61 @@ class FirstPlace:
 
     @classmethod
     def of(cls, found: Any, step: int | None) -> "FirstPlace":
-        """Return the place of `found`, a violation or an incident, with this step."""
+        """Return the place of a violation or an incident `found`, with the step `step`."""
         return cls(run=found.run, step=step, op=found.op, value=found.value, buffer=found.buffer, bytes=found.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One defect, and all violations that it explains."""
+    """A defect with all violations that the defect explains."""
 
     number: int = 0
-    """Its place among the causes, from 1, the most important first. Command line, page, pictures,
-    SARIF, JUnit and tests all call the cause by this number.
-    """
+    """The rank of the cause, from 1, the most important first. The command line, the HTML page,
+    pictures, SARIF, JUnit and tests all refer to the cause by this number."""
     class_: str
     party: str
-    """`plan`, `kernel`, `caller`, `schedule`, or `unknown` where the evidence does not suffice."""
+    """`plan`, `kernel`, `caller`, `schedule`, or `unknown` if the evidence does not suffice."""
     evidence: str
     """The evidence column of the row of `NAMES` that named the cause."""
     text: str
-    """The evidence, and what happened at the most telling place, in words."""
+    """A sentence about the most informative place, with the evidence."""
     places: int
-    """The number of violations and measured places that it explains."""
+    """The number of violations and measured places that the cause explains."""
     first: FirstPlace
     mend: str
     """The smallest mend, in words."""
     change: "Change" = field(repr=False)
     """The smallest mend, as data."""
     violations: tuple[Violation, ...] = field(repr=False, default=())
-    """The violations that it explains, in the report's order."""
+    """The violations that the cause explains, in the report's order."""
     wrong_bytes: int = 0
-    """The number of bytes read wrong, over all its places."""
+    """The number of bytes read wrong, summed over all places of the cause."""
     victim: Witness | None = None
-    """The value whose bytes were overwritten, or the operand that a kernel destroyed."""
+    """The value with the overwritten bytes, or the operand that a kernel destroyed."""
     writer: Witness | None = None
     reader: Witness | None = None
     belief: str | None = None
     """The belief that failed, in words."""
     cure: "Cure | None" = field(repr=False, default=None)
-    """The cure of this cause alone; None if no cure was asked for, or none was found."""
+    """The cure of this cause alone; None if no cure was requested or found."""
     sought: bool = True
-    """False if the steps were spent before the search for its own cure ended."""
+    """False if the steps were spent before the search for the cause's own cure ended."""
     turns: "tuple[Cause, ...]" = field(repr=False, default=())
-    """If one fault is in several turns of a loop, or ways: the cause of each, in order of time."""
+    """The causes of the single loop turns or program paths that show this fault, ordered by time.
+    """
     asked: bool = True
-    """Whether every place with several possible causes was tried with each cause alone.
+    """Whether each place with several possible causes was tried with every cause alone.
 
-    False if the steps for that were spent; then the writer that the judge found is charged.
+    False if the steps for these trials were spent; then the writer that the judge found is charged.
     """
 
     @property
     def charge(self) -> str:
-        """Class and party in words."""
+        """The class and the party in words."""
         return f"{self.class_}, fault of the {self.party}" if self.party != "unknown" else "cause unknown"
 
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
-        """Return its entry of `causes` in `--json`; with `patched`, its cure has a JSON Patch."""
+        """Return the entry of `causes` in `--json`; if `patched`, the cure has a JSON Patch."""
         return {
             "number": self.number,
             "class": self.class_,
@@ -156,26 +156,26 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The causes found, what each detector found, and the cure."""
+    """The causes, the findings of each detector, and the cure."""
 
     causes: tuple[Cause, ...]
-    """The most important first; empty if nothing is wrong."""
+    """The causes, the most important first; empty if nothing is wrong."""
     joint: tuple[Cause, ...]
     """The most important cause of each class and party, with the places of all its causes."""
     detectors: Mapping[str, Mapping[str, Any]]
     clauses: tuple[str, ...]
-    """The printed lines: whether the plan is legal, joint faults, first wrong tensor, cure."""
+    """The printed clauses: legality of the plan, joint faults, first wrong tensor, cure."""
     cure: "Cure | None" = field(repr=False, default=None)
-    """One cure of all causes that a change of the document can cure."""
+    """One cure for all causes that a change of the document can cure."""
     cure_text: str | None = None
-    """The measured cure in words, if the evidence has one, else `cure` in words."""
+    """The measured cure in words, if the evidence has a measured cure, else `cure` in words."""
     cure_bytes: int | None = None
     pin_all_bytes: int | None = None
     report: Report = field(repr=False)
 
     @property
     def text(self) -> str:
-        """All clauses in one line."""
+        """All clauses, joined in one line."""
         return "; ".join(self.clauses)
 
     @property
@@ -185,7 +185,7 @@ class Verdict:
 
     @property
     def classes(self) -> frozenset[tuple[str, str]]:
-        """The (class, party) of every cause."""
+        """The pairs (class, party) of all causes."""
         return frozenset((cause.class_, cause.party) for cause in self.causes)
 
     def as_json(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Verdict:
 
 
 def witness_json(witness: Witness | FirstPlace | None) -> dict[str, Any] | None:
-    """Return a witness or a place as a JSON object, None as null."""
+    """Return a witness or a place as a JSON object; return None for None."""
     if witness is None:
         return None
     fields = {name: getattr(witness, name) for name in witness.__slots__}
@@ -211,7 +211,7 @@ def witness_json(witness: Witness | FirstPlace | None) -> dict[str, Any] | None:
 
 
 JOINT: Final = ("class", "fault", "victim", "writer", "reader", "belief")
-"""Fields of the first joint fault that stand in the `verdict` object of `--json` itself."""
+"""The fields of the first joint fault that the `verdict` object of `--json` has itself."""
 
 
 def _joint_json(cause: Cause) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Facts of a report and its runs, before charging: how many violations each detector found, how
-many only later runs show, which kinds are about beliefs, how many runs overlap in time.
+"""Count facts of a report and its runs, before charging: the violations that each detector found,
+the violations that only later runs show, and the runs that may overlap in time.
 
-What this module does not see: causes.
+This module does not examine causes.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from allocsim.model import Document, Run, waited_for
 from allocsim.verdict.evidence import Evidence
 
 BELIEF_KINDS: Final = frozenset({"LifetimeTooShort", "MissingPin", "BadSize", "BadShare", "LifetimeTooLong"})
-"""Kinds of violation that L finds; H finds `Race`, and S finds all others."""
+"""Kinds of violation that detector L finds; H finds `Race`, and S finds all other kinds."""
 
 
 def counts_of(evidence: Evidence, report: Report) -> dict[str, int | None]:
-    """Return the number of defects that each detector found, by letter; None if it did not run."""
+    """Return the number of defects per detector letter; None for a detector that did not run."""
     document, audit, races = evidence.document, evidence.audit, report.counts.get("Race", 0)
     beliefs = sum(report.counts.get(kind, 0) for kind in BELIEF_KINDS if KINDS[kind][0] == "violation")
     compared = evidence.origins is not None or evidence.diverges is not None
@@ -32,13 +32,14 @@ def counts_of(evidence: Evidence, report: Report) -> dict[str, int | None]:
 
 
 def streams(document: Document) -> int:
-    """Return the largest number of streams of a program that runs."""
+    """Return the largest number of streams that a program of a run has."""
     return max((len(run.program.streams) for run in document.runs), default=1)
 
 
 def only_later(report: Report) -> int:
-    """Count the violations of S and H that one run alone would not have: those in a later run that
-    run 0 does not have at the same place, and those that a later run causes in an earlier one.
+    """Count the violations of S and H that one run alone would not have. These are violations of a
+    later run that run 0 does not have at the same place, and violations that a later run causes in
+    an earlier run.
     """
 
     def place(v: Violation) -> tuple[object, ...]:
@@ -51,9 +52,9 @@ def only_later(report: Report) -> int:
 
 
 def at_once(runs: Sequence[Run]) -> int:
-    """Count the runs that may overlap another run in time, since neither waits for the other.
+    """Count the runs that may overlap another run in time, because neither waits for the other.
 
-    O(runs^2 / 64), O(runs) where each waits for all before it.
+    Complexity: O(runs^2 / 64), or O(runs) if each run waits for all runs before it.
     """
     if all(run.after is None for run in runs):
         return 0

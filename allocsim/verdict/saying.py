@@ -1,6 +1,6 @@
-"""A cause in words: the victim, the op that overwrote it, the late read, the false belief.
+"""Describe a cause in words: the victim, the overwriting op, the stale read, the false belief.
 
-What this module does not see: how violations were charged and named.
+This module does not examine how violations were charged and named.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from allocsim.verdict.report_facts import BELIEF_KINDS
 READ_WRONG = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead"})
 
 REMEDIES = {
-    "upload": "; let the host write it before every run",
-    "state": "; give it the role of a state, or memory of its own",
+    "upload": "; let the host write the value before every run",
+    "state": "; give the buffer the role of a state, or memory of its own",
 }
-"""Kind of mend -> what the party at fault can do without a change of the plan, in words."""
+"""For each kind of mend, the words for what the party at fault can do without changing the plan."""
 
 
 def cause_of(dossier: Dossier, mend: Change, violations: Sequence[Violation], row: NamingRow) -> Cause:
-    """Return the cause of a mend, from the violations charged to it and its row of `NAMES`."""
+    """Return the cause of a mend, from its charged violations and its row of `NAMES`."""
     v = told_most(violations)
     program = dossier.program(v)
     reader = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
@@ -71,7 +71,7 @@ def named_cause(dossier: Dossier, row: NamingRow, change: Change, text: str, fir
 
 
 def mend_words(dossier: Dossier, mend: Change) -> str:
-    """Return in words the mend that makes the violations vanish."""
+    """Return the mend in words."""
     program = program_of(mend, dossier.document)
     buffers, ops = program.buffers.names, program.ops
     name = "it" if mend.buffer is None else buffers[mend.buffer]
@@ -94,8 +94,8 @@ def mend_words(dossier: Dossier, mend: Change) -> str:
 
 
 def _why(dossier: Dossier, mend: Change, row: NamingRow) -> str:
-    """Return why a late read went wrong: the wrong end of a lifetime, where the row says no more
-    than that a lifetime is wrong; else the row's evidence.
+    """Return why a stale read went wrong. If the row only states that a lifetime is wrong, return
+    which end of the lifetime is wrong; else return the row's evidence.
     """
     if mend.kind != "lifetime" or row.class_ not in {"C01", "C06"}:
         return row.evidence
@@ -107,8 +107,8 @@ def _why(dossier: Dossier, mend: Change, row: NamingRow) -> str:
 
 
 def _missed(dossier: Dossier, mend: Change) -> tuple[bool, bool]:
-    """Whether the life of the mend's buffer is planned to begin too late, and to end too early; of
-    a plan that states no problem the end is charged.
+    """Return whether the planned life of the mend's buffer begins too late, and whether it ends too
+    early. If the plan states no problem, only the end counts as wrong.
     """
     if mend.problem is None:
         return False, True
@@ -131,8 +131,8 @@ def _lifetime_words(dossier: Dossier, mend: Change, program: Program, name: str)
 
 
 def _writer(dossier: Dossier, v: Violation) -> Witness | None:
-    """Return the writer of the bytes that a read found, or the earlier op of a race; None if the
-    judge found none.
+    """Return the writer of the bytes that a read found, or the earlier op of a race. Return None if
+    the judge found no writer.
     """
     if v.other_op is None and v.other_buffer is None:
         return None
@@ -141,8 +141,8 @@ def _writer(dossier: Dossier, v: Violation) -> Witness | None:
 
 
 def _racing(dossier: Dossier, v: Violation) -> tuple[Witness, Witness, Witness | None]:
-    """Return victim, writer and reader of a race. Of two racing writes, the op that is earlier in
-    the list is the victim, and there is no reader.
+    """Return victim, writer and reader of a race. If two writes race, the earlier op of the list is
+    the victim, and the reader is None.
     """
     program = dossier.program(v)
     later = dossier.witness(v.run, v.op, value=v.value, buffer=v.buffer, ranges=v.bytes, program=program)
@@ -159,7 +159,7 @@ def _late_read(reader: Witness, writer: Witness | None, victim: Witness, *, over
     several = len({reader.run, victim.run, (writer or victim).run}) > 1
     reads = _called(reader, several=several)
     if writer is None or writer.op is None:
-        return f"{reads} reads {victim.buffer_name}, which is not there"
+        return f"{reads} reads {victim.buffer_name}, and does not find the value that it needs"
     wrote = _called(writer, several=several)
     if overwritten:
         return f"{victim.buffer_name} was overwritten by {wrote} before {reads} read it"
@@ -167,8 +167,8 @@ def _late_read(reader: Witness, writer: Witness | None, victim: Witness, *, over
 
 
 def _overwritten(dossier: Dossier, v: Violation) -> bool:
-    """Whether, in the run of a stale read, the op wanted wrote its buffer, then the writer found
-    wrote at addresses of the bytes read, then came the read.
+    """Whether three events occurred in this order in the run of a stale read: the wanted op wrote
+    the buffer, the found writer wrote at addresses of the read bytes, and then the read ran.
     """
     run, wanted, writer, reader = dossier.run(v), v.want_op, v.other_op, v.op
     if run is None or not v.run == v.want_run == v.other_run or wanted is None or writer is None or reader is None:
@@ -183,12 +183,12 @@ def _overwritten(dossier: Dossier, v: Violation) -> bool:
 
 
 def _called(one: Witness, *, several: bool) -> str:
-    """Return the name of a witness's op with its number, and its run if there are `several`."""
+    """Return a witness's op by name and number, with its run if `several` is set."""
     return f"{one.called} (op {one.op}" + (f" of run {one.run})" if several and one.run is not None else ")")
 
 
 def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
-    """Return in words the false belief and the access that contradicts it; None without one."""
+    """Return in words the false belief and the access that contradicts this belief, or None."""
     if v.kind == "Race":
         return _believed_order(dossier, v)
     problem, program = dossier.problem(v), dossier.program(v)
@@ -213,7 +213,7 @@ def _failed_belief(dossier: Dossier, mend: Change, v: Violation) -> str | None:
 
 
 def _believed_life(v: Violation, problem: Problem, buffer: int) -> str | None:
-    """Return in words the believed life of a buffer and the access that contradicts it, if any."""
+    """Return in words the believed life of a buffer and the access that contradicts it, or None."""
     mine, name, ops = buffer == v.buffer, problem.program.buffers.names[buffer], problem.program.ops
     start, stop, step = int(problem.start[buffer]), int(problem.stop[buffer]), v.op if mine else v.other_op
     if step is None:
@@ -228,7 +228,7 @@ def _believed_life(v: Violation, problem: Problem, buffer: int) -> str | None:
 
 
 def _believed_order(dossier: Dossier, v: Violation) -> str | None:
-    """Return in words the order that reuse assumed and streams do not keep; None without reuse."""
+    """Return in words the order that reuse assumed but streams do not enforce, or None."""
     if v.in_apart or v.other_run not in {None, v.run}:
         return None
     assert v.op is not None
@@ -238,6 +238,6 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     if dossier.rule_kept(v):
         return (
             f"the bytes were freed, in the order of their own stream, before {later} took them; "
-            f"the allocator was not told that {earlier}, on another stream, uses them"
+            f"the allocator did not know that {earlier}, on another stream, still used them"
         )
     return f"the plan assumes that {earlier} has ended before {later} begins"

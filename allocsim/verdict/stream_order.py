@@ -1,22 +1,22 @@
-"""Whether a caching allocator kept its rule: a block is reused in the order of its own stream.
+"""Decide whether a caching allocator kept its rule to reuse a block in the order of its own stream.
 
-Such an allocator sees only calls of alloc and free. Its rule: a block may be given out again for
-ops that run after all ops its own stream had been given before the free. It learns of uses on other
-streams only from the code that makes them (`record_stream`, a wait).
+A caching allocator sees only calls of alloc and free. Its rule: a freed block may be reused by ops
+that run after all ops queued on the block's own stream before the free. The allocator learns of
+uses on other streams only if the program reports them (`record_stream`, a wait).
 
 A document states the events of a plan, in order, and the streams of ops. A planner with a problem
-was told lifetimes and must respect every order of the streams, so the rule is asked only of plans
-with events and no problem. A block's own stream is that of the first op that accesses it, since no
-event names a stream.
+knows the lifetimes and must respect every order of the streams. So the rule is checked only for
+plans with events and without a problem. A block's own stream is the stream of the first op that
+accesses the block, because no event names a stream.
 
-The rule is kept for a victim and the buffer that takes its bytes if the events free the victim
-before they allocate the other, and the victim's last use on its own stream happens before the
-other's first use.
+The rule is kept for a victim and the buffer that takes its bytes under two conditions. The events
+free the victim before they allocate the other buffer, and the victim's last use on its own stream
+happens before the other buffer's first use.
 
 Complexity: O(events + accesses) once for a plan, O(ops x streams) once for a program, then O(log
 uses) for a pair.
 
-What this module does not see: the races, classes and parties.
+This module does not examine races, classes and parties.
 """
 
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ class StreamBook:
     """The alloc and free events of a plan, and the accesses of each buffer."""
 
     given: dict[int, int]
-    """Buffer -> index of its first alloc among the events."""
+    """For each buffer, the index of its first alloc among the events."""
     back: dict[int, int]
-    """Buffer -> index of its last free among the events."""
+    """For each buffer, the index of its last free among the events."""
     uses: dict[int, list[int]]
-    """Buffer -> ops that access it, in order of the list."""
+    """For each buffer, the ops that access it, in list order."""
     ordered: Ordered
 
     @classmethod
     def of(cls, plan: Plan, program: Program) -> "StreamBook | None":
-        """Return the book of a plan on a program; None with a problem, or without events."""
+        """Return the book of a plan on a program; None with a problem or without events."""
         if plan.problem is not None or not len(plan.events):
             return None
         given: dict[int, int] = {}
@@ -57,8 +57,8 @@ class StreamBook:
         return cls(given=given, back=back, uses=uses, ordered=Ordered.of(program))
 
     def kept_rule(self, victim: int, taker: int) -> bool:
-        """Whether the bytes of `victim` had been freed, in the order of its own stream, when they
-        were given out for `taker`.
+        """Whether the bytes of `victim` were freed, in the order of its own stream, before the
+        allocator gave them to `taker`.
         """
         uses, taken = self.uses.get(victim), self.uses.get(taker)
         if uses is None or taken is None or victim not in self.back or taker not in self.given:

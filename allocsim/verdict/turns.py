@@ -1,21 +1,22 @@
-"""One fault in several turns of a loop, or on several ways through a program, is one cause.
+"""Join the causes of one fault that shows in several turns of a loop or on several program paths.
 
-A flattened program has an op for each turn of a loop, and a document has a program for each way. So
-one wrong slot of the original is several changes here. The importer that flattens states which ops
-are turns of one op, in the `meta` of each: `{"turn_of": "add.3"}`, the name without the turn. These
-names belong to one call (`allocsim.verdict.calls`): two loops may each have an op of that name.
-Ways are programs of one name whose `path` differs. Ops of two ways are one op if they have the same
-name and it is unique in each program; so are buffers. A buffer that a turn writes first is known by
-that turn instead of its name.
+A flattened program has an op for each turn of a loop, and a document has a program for each path
+(*way*) through the original. So one wrong slot of the original is several changes here. The
+importer states which ops are turns of one op, in the `meta` of each op: `{"turn_of": "add.3"}`, the
+name without the turn. A name is unique only within one call (`allocsim.verdict.calls`), since two
+loops may each have an op `add.3`. Ways are programs with the same name and different `path`. Ops of
+two ways are one op if they have the same name, and the name is unique in each program. The same
+rule applies to buffers. A buffer first written by an op with `turn_of` is identified by that op
+instead of by its own name.
 
-Causes are joined if class, party, evidence and change are equal but for turns and ways. Turns must
-be of one program and one plan. If ways were planned several times, the first plan of one way goes
-with the first plan of each other way, and so on. The earliest cause represents all; each keeps its
-change, and a cure makes all these changes.
+Causes are joined if class, party, evidence and change are equal except for turns and ways. Turns
+must belong to one program and one plan. If ways were planned several times, the first plan of one
+way is matched with the first plan of each other way, and so on. The earliest cause represents the
+joined causes. Each cause keeps its change, and a cure makes all these changes.
 
-Complexity: O(ops + results) for each program that a change names, once.
+Complexity: O(ops + results), once for each program that a change names.
 
-What this module does not see: violations, and what a change does.
+This module does not examine violations, and what a change does.
 """
 
 from collections import Counter, defaultdict
@@ -33,7 +34,7 @@ Name = tuple[str | int, ...]
 
 
 def by_turns(document: Document, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes in the order given; those of several turns or ways are joined into one."""
+    """Return the causes in the given order; causes that differ only in turn or way are joined."""
     names: Callable[[int], _Names] = cache(lambda number: _Names(document.programs[number]))
     index = {id(program): number for number, program in enumerate(document.programs)}
     ways = _numbered((program.name, program.path) for program in document.programs)
@@ -52,7 +53,7 @@ def by_turns(document: Document, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _numbered(things: Iterable[object]) -> list[int]:
-    """Return for each thing the number of equal things before it."""
+    """Return for each item the number of equal items before it."""
     count: Counter[object] = Counter()
     found = []
     for thing in things:
@@ -72,7 +73,7 @@ def _joined(rows: list[Cause]) -> Cause:
 
 
 def _key(names: "_Names", cause: Cause) -> tuple[object, ...] | None:
-    """Return a key that is equal for causes to join; None if an op or buffer of it has no name."""
+    """Return a key that is equal for causes to join; None if an op or buffer has no unique name."""
     change = cause.change
     ops = [names.op(step) for step in (change.op, change.after) if step is not None]
     buffers = [names.buffer(buffer) for buffer in (change.buffer, change.other) if buffer is not None]
@@ -83,7 +84,7 @@ def _key(names: "_Names", cause: Cause) -> tuple[object, ...] | None:
 
 
 class _Names:
-    """The names of the ops and buffers of one program, without turns and ways."""
+    """Names for the ops and buffers of a program that are equal in all turns and ways."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -91,7 +92,8 @@ class _Names:
         self._ops, self._buffers = Counter(program.ops.names), Counter(program.buffers.names)
         self._in_call = Counter((self._calls.get(step), name) for step, name in enumerate(program.ops.names))
         self._made: dict[int, Name] = {}
-        """Buffer -> the turn that writes it first, and the position among that op's results."""
+        """For each buffer, the name of the op that first writes it, and the result's position
+        there."""
         for step in sorted(program.ops.meta):
             turn = self._turn(step)
             if turn is not None:
@@ -99,19 +101,19 @@ class _Names:
                     self._made.setdefault(int(program.values.buffer[value]), (*turn, place))
 
     def op(self, step: int) -> Name | None:
-        """Return the name of an op without its turn; None if it has none, or it is not unique."""
+        """Return the name of an op without its turn, or None without a unique name."""
         if not 0 <= step < len(self.program.ops):
             return None
         turn = self._turn(step)
         return self._own(self._ops, self.program.ops.names[step]) if turn is None else turn
 
     def buffer(self, buffer: int) -> Name | None:
-        """Return the name of a buffer without turns; None if it has none, or it is not unique."""
+        """Return the name of a buffer without turns, or None without a unique name."""
         return self._made.get(buffer) or self._own(self._buffers, self.program.buffers.names[buffer])
 
     def _turn(self, step: int) -> Name | None:
-        """Return the op's call and its `turn_of` name; None if its `meta` has no `turn_of`, or if
-        its own name is not unique in its call.
+        """Return the op's call and its `turn_of` name. Return None if its `meta` has no `turn_of`,
+        or if its own name differs from `turn_of` and is not unique in its call.
         """
         said, name = self.program.ops.meta.get(step, {}).get("turn_of"), self.program.ops.names[step]
         if not is_label(said) or (said != name and self._in_call[self._calls.get(step), name] > 1):

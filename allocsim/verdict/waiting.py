@@ -1,13 +1,13 @@
-"""From races to waits: each race is charged to a wait that is missing.
+"""Charge each race to a missing wait.
 
-The waits that the program itself lacks come first: as few as order all races that exist with every
-buffer apart. Then come the waits that reuse needs, plan by plan. A race between two runs is charged
-to a missing wait between these runs.
+The waits that the program itself lacks come first. They are as few as possible, and order all races
+that exist with every buffer apart. Then come the waits that reuse needs, for each plan. A race
+between two runs is charged to a missing wait between these runs.
 
-Complexity: O(races x waits), and the closure of the order for each wait.
+Complexity: O(races x waits), plus one transitive closure of the order for each wait.
 
-What this module does not see: races charged to buffers that wrongly share bytes, except to choose
-the op that a wait waits for.
+Races charged to buffers that wrongly share bytes are used only to choose the op that a wait waits
+for.
 """
 
 from collections import defaultdict
@@ -20,24 +20,25 @@ from allocsim.model import HOST_READ
 from allocsim.verdict.dossier import Dossier
 
 Found = dict[Change, list[Violation]]
-"""Changes charged so far, each with the violations that it explains."""
+"""The changes charged so far, each with the violations that the change explains."""
 
 
 def in_one_run(v: Violation) -> bool:
-    """Whether both ops of a violation are of one run."""
+    """Whether both ops of a violation belong to one run."""
     return v.other_run in {v.run, None}
 
 
 def charge_order(dossier: Dossier, found: Found, races: Sequence[Violation]) -> None:
-    """Charge races to waits; first to the program's, as few as order all races that exist apart.
+    """Charge races to waits, first to waits that the program lacks even with every buffer apart.
 
-    Then races by reuse are charged to waits of their plan, those where the allocator kept its rule
-    (`Dossier.rule_kept`) apart from the others. A race of two runs is charged to a wait of the
-    session. If the program orders the two ops of a race in one run, the host read late.
+    Then races caused by reuse are charged to waits of their plan. Races for which the allocator
+    kept its rule (`Dossier.rule_kept`) get waits of their own. A race of two runs is charged to a
+    wait of the session. If the program orders the two ops of a race in one run, the host read too
+    late.
 
-    A missing wait of the program is widened: it waits for the last op, behind the one it needs,
-    that reuse requires its op to wait for. So one missing wait is charged once, and the races that
-    the wider wait orders are charged to it as well.
+    A missing wait of the program is widened to the last op that reuse requires the same op to wait
+    for. So one missing wait is charged once, and the races that the wider wait orders are charged
+    to this wait as well.
     """
     rows: dict[int, list[Violation]] = defaultdict(list)
     for v in races:
@@ -49,7 +50,7 @@ def charge_order(dossier: Dossier, found: Found, races: Sequence[Violation]) -> 
         ordered = Ordered.of(dossier.document.programs[program])
         here = []
         for v in unordered:
-            if ordered.before(*reversed(_pair(v))):  # only if the host reads after a later run
+            if ordered.before(*reversed(_pair(v))):  # this happens only if the host reads after a later run
                 looks = dossier.kind(v.run, v.op) == HOST_READ
                 found[Change(kind="late", program=program, buffer=v.buffer if looks else v.other_buffer)].append(v)
             else:
@@ -85,7 +86,7 @@ def _in_order(ordered: Ordered, race: Violation) -> bool:
 
 
 def _reaching(ordered: Ordered, wait: tuple[int, int], reuse: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return a wait widened to the latest op that `reuse` requires, behind the op waited for."""
+    """Return the wait, widened to the latest op that `reuse` requires its op to wait for."""
     op, after = wait
     return op, max([after, *(earlier for later, earlier in reuse if later == op and ordered.before(after, earlier))])
 
@@ -97,7 +98,7 @@ def _by_wait(
     waits: Sequence[tuple[int, int]],
     races: Sequence[Violation],
 ) -> None:
-    """Charge each race to the first wait that alone orders it, or else to the first wait."""
+    """Charge each race to the first wait that alone orders the race, or else to the first wait."""
     program, plan = where
     singles = [ordered.waiting([wait]) for wait in waits] if len(waits) > 1 else []
     for v in races:

@@ -295,7 +295,7 @@ BAD_USAGE = {
     "missing file": (("check", "no.json"), "no.json: cannot be read: No such file or directory"),
     "a folder": (
         ("check", "{tmp}"),
-        "{tmp}: is no folder of evidence: it has no session.json; to judge files in it, name them",
+        "{tmp}: is not an evidence folder: it has no session.json; to judge files in it, name them",
     ),
     "bad document": (("explain", "{bad}", "x"), "{bad}: programs[0].ops[0]: 3 is not an object"),
     "unknown buffer": (("explain", "{clean}", "yy"), "buffer 'yy' does not exist; did you mean y"),

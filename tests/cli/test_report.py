@@ -60,7 +60,7 @@ def test_a_document_without_a_plan_is_not_called_legal(tmp_path):
     ("source", "out", "says"),
     [
         ("none.json", "page.html", "none.json: cannot be read: No such file or directory"),
-        ("folder", "page.html", "folder: is no folder of evidence: it has no session.json"),
+        ("folder", "page.html", "folder: is not an evidence folder: it has no session.json"),
         ("record", "page.html", "report.json: is no record of a run"),
         ("plan.json", "page.png", "the suffix '.png' names no page; .html does"),
         ("plan.json", "none/page.html", "none/page.html: cannot be written: No such file or directory"),

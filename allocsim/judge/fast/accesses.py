@@ -10,7 +10,7 @@
 
 Complexity: O(columns) for each (program, set of skipped steps), all vectorised.
 
-What this module does not see: slots and addresses.
+This module does not examine slots and addresses.
 """
 
 from collections.abc import Iterable

@@ -15,7 +15,7 @@ ops. Sums are Python ints and do not wrap.
 
 Complexity: O(buffers log buffers + pairs) for runs alike.
 
-What this module does not see: defects.
+This module does not examine defects.
 """
 
 from collections import defaultdict

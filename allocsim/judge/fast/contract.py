@@ -13,7 +13,7 @@ A table is parsed JSON:
 
 Complexity: O(pairs + ops of the kinds in the table).
 
-What this module does not see: the places of values and buffers.
+This module does not examine the places of values and buffers.
 """
 
 from collections.abc import Mapping

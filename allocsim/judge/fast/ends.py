@@ -6,8 +6,8 @@ greatest. Believed sizes follow unless the problem states them. Each record says
 was found; a defect found at both ends is one record, the one of the low end. Sizes in `stats` are
 the larger ones. Where a list is cut, the count is the larger of the two, and a lower bound.
 
-What this module does not see: sizes in between. It judges the ends only, because every defect that
-is reported comes or goes as sizes grow or shrink.
+This module does not examine sizes in between. It judges the ends only, because every defect that is
+reported comes or goes as sizes grow or shrink.
 """
 
 from collections import Counter

@@ -7,7 +7,7 @@ answer everywhere.
 
 Only this module, `violations` and `check` itself are imported from outside this folder (a test).
 
-What this module does not see: plans and runs.
+This module does not examine plans and runs.
 """
 
 from allocsim.judge.fast.accesses import Extents

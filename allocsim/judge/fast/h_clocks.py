@@ -21,7 +21,7 @@ Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time, O(ops +
 a clock has one column at a time. `sweep` is plain Python over arrays; large inputs have it
 compiled, the same lines, so that records are identical either way.
 
-What this module does not see: the earlier access of each race (`h_pairs`), buffers, plans.
+This module does not examine the earlier access of each race (`h_pairs`), buffers, plans.
 """
 
 from collections.abc import Callable  # noqa: TC003 - read by people and mypy

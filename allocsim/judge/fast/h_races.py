@@ -27,7 +27,7 @@ legal orders exist that differ in what some read finds, or in the memory after t
 
 Complexity: `h_clocks` and `h_pairs`, once for runs alike; and the byte runs of the listed races.
 
-What this module does not see: how long ops take, and which legal orders a runtime really takes.
+This module does not examine how long ops take, and which legal orders a runtime really takes.
 """
 
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ late read waits for the op before it on its stream in its run, for the runs that
 and for all of run k. A stream here is a chain of nodes, each of which waits for the one before: a
 node continues the stream of a node that it waits for, of any run, or begins a new stream.
 
-What this module does not see: the bytes that ops touch (`h_pairs`).
+This module does not examine the bytes that ops touch (`h_pairs`).
 """
 
 from collections import defaultdict

@@ -8,7 +8,7 @@ Complexity: O(values x rank + pieces x dimensions that are not nested), and a so
 cross. There are at most `MAX_PIECES` pieces in all, a bound on memory (about 1 GiB while they are
 made), and at most `allocsim.model.layout.MAX_RUNS` for one value.
 
-What this module does not see: which values the checks need (`accesses` chooses them).
+This module does not examine which values the checks need (`accesses` chooses them).
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ each level of a segment tree over time. A rectangle `i` covers the start of a la
 in exactly one node of its canonical decomposition, where the pair is met; so no pair is met twice
 and none is missed. For many rectangles a screen selects the pairs to compare (`selector`).
 
-What this module does not see: buffers, ops, plans.
+This module does not examine buffers, ops, plans.
 """
 
 from collections.abc import Iterator, Sequence

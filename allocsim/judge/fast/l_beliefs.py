@@ -22,7 +22,7 @@ only sizes are judged.
 
 Complexity: O(accesses log accesses), vectorised.
 
-What this module does not see: plans.
+This module does not examine plans.
 """
 
 from collections.abc import Callable

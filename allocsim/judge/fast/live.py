@@ -20,7 +20,7 @@ range by byte range.
 Complexity: O(accesses log accesses) in columns; O(byte runs log byte runs) for buffers written in
 parts.
 
-What this module does not see: plans, and which buffers hold equal content (`s_tags`).
+This module does not examine plans, and which buffers hold equal content (`s_tags`).
 """
 
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut mov
 a list. A write drops the segments that it covers and adds at most two. So n writes of one range
 leave at most 2n + 1 segments, and each costs O(log n) and a move of O(CHUNK) memory.
 
-What this module does not see: the meaning of an owner.
+This module does not examine the meaning of an owner.
 """
 
 from bisect import bisect_left, bisect_right

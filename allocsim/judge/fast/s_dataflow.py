@@ -45,7 +45,7 @@ found at all, the document has no verdict: ModelError.
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
 defect.
 
-What this module does not see: kernels (an op is opaque) and other orders than that of the list.
+This module does not examine kernels (an op is opaque) and other orders than that of the list.
 """
 
 from collections import defaultdict

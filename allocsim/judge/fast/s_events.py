@@ -16,7 +16,7 @@ bytes; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).
 
-What this module does not see: the program's accesses, except for hand-overs.
+This module does not examine the program's accesses, except for hand-overs.
 """
 
 from collections import defaultdict

@@ -36,7 +36,7 @@ eight more for each access, are judged. If there are more and none of those judg
 is no answer: ModelError; otherwise counts are lower bounds. `permissible` needs every pair: it
 leaves out the unsafe ones and judges the rest again, up to `ROUNDS` times, then raises ModelError.
 
-What this module does not see: runs, and the records of violations (`s_writes`).
+This module does not examine runs, and the records of violations (`s_writes`).
 """
 
 from collections.abc import Callable

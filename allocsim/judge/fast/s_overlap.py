@@ -22,7 +22,7 @@ Complexity, once for runs alike: O(segments log segments + conflicts listed). Of
 `COUNT_LIMIT` pairs of segments, and one more for each permitted pair, are listed; once that many
 were found, only as many as the limit of records. If there are more, the count is a lower bound.
 
-What this module does not see: whether any op reads the shared bytes (`s_dataflow`).
+This module does not examine whether any op reads the shared bytes (`s_dataflow`).
 """
 
 from dataclasses import dataclass

@@ -45,8 +45,8 @@ both are believed to live. For an event, `step` is the event's.
 Complexity: O(buffers log buffers + conflicts listed + events). At most `COUNT_LIMIT` conflicts of
 an arena, and two more for each pair, are listed; if there are more, the count is a lower bound.
 
-What this module does not see: the program's reads and writes. A plan that keeps every promise may
-be wrong, and the reverse.
+This module does not examine the program's reads and writes. A plan that keeps every promise may be
+wrong, and the reverse.
 """
 
 from collections import defaultdict

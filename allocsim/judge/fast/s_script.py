@@ -12,7 +12,7 @@ several programs.
 
 Complexity: O(accesses + buffers) for each script, vectorised.
 
-What this module does not see: tags, and which reads are right.
+This module does not examine tags, and which reads are right.
 """
 
 from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ The first four are about slots in an arena, except that values reach out whereve
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
-What this module does not see: other slots (`s_overlap`).
+This module does not examine other slots (`s_overlap`).
 """
 
 from collections.abc import Callable

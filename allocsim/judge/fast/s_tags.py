@@ -15,7 +15,7 @@ through all runs of their memory.
 Complexity: O(buffers) for `Copies`; O(accesses to buffers that a `same` touches, times their
 pieces) for `Spans`.
 
-What this module does not see: plans.
+This module does not examine plans.
 """
 
 from collections import defaultdict

@@ -14,7 +14,7 @@
 
 Runs of equal plan, program and skipped steps write alike, so each such group is judged once.
 
-What this module does not see: the later content of the bytes (`s_dataflow`).
+This module does not examine the later content of the bytes (`s_dataflow`).
 """
 
 from collections import defaultdict

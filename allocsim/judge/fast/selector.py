@@ -8,7 +8,7 @@ same either way (a test compares them).
 Screens import modules of the checks, so they stand above them; `allocsim.judge.fast` hands them in
 as `Screens`.
 
-What this module does not see: how a screen finds its rows, and where it is loaded.
+This module does not examine how a screen finds its rows, and where it is loaded.
 """
 
 from collections.abc import Callable

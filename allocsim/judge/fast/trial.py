@@ -7,7 +7,7 @@
   kind; `listed` then merges the kinds.
 * A record is built only if it is kept: `report` takes a function that makes the record.
 
-What this module does not see: defects. The checks find them, one file for each family.
+This module does not examine defects. The checks find them, one file for each family.
 """
 
 from collections import Counter

@@ -19,7 +19,7 @@ calls unsafe or assumed, or the first result that shares a bit with a later one.
 has one record for each value that an op other than `host.write` and `view` writes in a read-only
 buffer. `bytes` are the bytes shared, or written, within `buffer`.
 
-What this module does not see: the later content of those bytes.
+This module does not examine the later content of those bytes.
 """
 
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ except for `OwnUntold`. A pinned buffer lives to the last step and is the donor 
 recipient may take its donor's place in three ways: by a believed pair at one address; as the result
 of a `same` whose operand lies there; by a chain of such pairs.
 
-What this module does not see: whether a plan that keeps its promises is right.
+This module does not examine whether a plan that keeps its promises is right.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,7 +5,7 @@ The reader makes an object key by key in the order of its fields, so that the li
 indices refer to are read before the indices. One function for each kind of object checks what must
 hold between its keys. A fault is raised as `ModelError` with its place as the document spells it.
 
-What this module does not see: files, and whether the program or plan is sound.
+This module does not examine files, and whether the program or plan is sound.
 """
 
 from dataclasses import MISSING, fields, replace

@@ -11,7 +11,7 @@ buffers that an op joins, and those that hold equal content by a `same`. No clea
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 
-What this module does not see: whether any op reads the shared bytes.
+This module does not examine whether any op reads the shared bytes.
 """
 
 from bisect import bisect_left, insort

@@ -15,7 +15,7 @@ Events are judged in list order; one record for each at fault, and for each buff
 Where the plan may lay a donor and a recipient over each other, to allocate the recipient over the
 donor is no defect. The recipient owns the bytes from then on, and the donor may be freed once.
 
-What this module does not see: what was asked of the planner, and what the program accesses.
+This module does not examine what was asked of the planner, and what the program accesses.
 """
 
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ follows or waits for in its run and after run k, and before every run that waits
 
 Complexity: O(accesses log accesses + accesses that meet + ops x streams).
 
-What this module does not see: how long ops take.
+This module does not examine how long ops take.
 """
 
 from collections import Counter, defaultdict

@@ -4,7 +4,7 @@ A list of ranges is sorted, disjoint and not adjacent, unless its docstring says
 
 Complexity: O(ranges) for lists; O(log n + found) for `at`; `put` also moves list entries, O(n).
 
-What this module does not see: what the ranges mean.
+This module does not examine what the ranges mean.
 """
 
 from bisect import bisect_left, bisect_right

@@ -19,7 +19,7 @@ such bit holds one tag in both. At the op that begins a stretch by a write a bit
 written, at all other ops what it held before. All bits of a live persistent buffer are live; at an
 op that rewrites some, the buffer counts as holding both its old content and the new.
 
-What this module does not see: what kernels compute, and orders other than that of the list.
+This module does not examine what kernels compute, and orders other than that of the list.
 """
 
 from collections import defaultdict

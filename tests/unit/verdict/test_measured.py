@@ -51,7 +51,7 @@ def test_declared_unsafe_used_and_wrong_there_is_the_kernels_fault():
     assert verdict.detectors["S"]["status"] == "clean"
     assert verdict.text == (
         "the plan is legal (0 conflicts in 5 ops); C04, fault of the kernel: the kernel of norm is not safe with its result over "
-        "operand 0 (error up to 0.5 in 3 cases), as it declares to be; first wrong tensor: b at op 2 (norm); "
+        "operand 0 (error up to 0.5 in 3 cases), although it declares to be; first wrong tensor: b at op 2 (norm); "
         "cure: forbid the in-place pair of norm (result 0 over operand 0), +0 B, against +0 B for pinning everything"
     )
 
@@ -120,11 +120,11 @@ def test_a_pair_of_which_nobody_knows_and_that_is_measured_unsafe_was_assumed_by
     ("audit", "what", "said"),
     [
         (None, "result", "b at op 2 (norm): its operands are right, but K has not measured this kernel"),
-        ((), "result", "b at op 2 (norm): its operands are right, but S and K find nothing that accounts for it"),
+        ((), "result", "b at op 2 (norm): its operands are right, but S and K find nothing that explains this"),
         (
             (),
             "operand",
-            "b at op 2 (norm): its bytes changed between write and read, but S and K find nothing that accounts for it",
+            "b at op 2 (norm): its bytes changed between write and read, but S and K find nothing that explains this",
         ),
     ],
     ids=["no K", "K clean", "taken"],
@@ -151,7 +151,7 @@ def test_a_difference_without_an_origin_is_unknown_and_said():
     assert (verdict.detectors["D"]["status"], verdict.detectors["D"]["count"]) == ("violations", 1)
     (finding,) = verdict.joint
     assert (
-        finding.text == "the default run differs from the reference, but no op could be found that makes the difference"
+        finding.text == "the default run differs from the reference, but no op was found that makes the difference"
     )
 
 
@@ -199,8 +199,9 @@ def test_a_kernel_that_does_not_bear_one_buffer_twice_is_convicted_where_it_is_g
     assert (finding.class_, finding.party, finding.first.step, finding.places) == ("C04", "kernel", 2, 1)
     assert finding.victim.buffer_name == "a"
     assert finding.text == (
-        "the kernel of norm is wrong where one buffer is given for operand 0 and another (error up to 0.25 in 3 cases), as every "
-        "kernel must bear, and op 2 gives it a twice (no differential run can show it: the reference gives the buffer twice as well)"
+        "the kernel of norm is wrong if operand 0 and another operand are one buffer (error up to 0.25 in 3 cases), which every "
+        "kernel must allow, and op 2 passes a twice (a differential run cannot show this: the reference run passes the buffer "
+        "twice as well)"
     )
     assert verdict.detectors["K"]["unsafe"] == ["norm: operand 0 given twice"]
 

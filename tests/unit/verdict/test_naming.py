@@ -197,7 +197,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="two accesses race, and would with every buffer in bytes of its own",
+        row="two accesses race, and they would also race if no two buffers shared bytes",
         document=late("", "x = host.write; a = f x; c = copy a ~1; b = g x; o = h c b ^2; host.read o"),
         class_="C09",
         fault="schedule",
@@ -237,7 +237,7 @@ CASES = (
         belief="the planner believes that x lives in steps [0, 1), but op 1 (f) accesses it",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where it may not",
+        row="the slot does not fit its buffer, or is at an address where it may not be",
         document=late("x=0 y=0", "x = host.write; y = f x; host.read y"),
         class_="C12",
         fault="plan",
@@ -254,7 +254,7 @@ CASES = (
         belief="the planner believes that op 1 is safe in place, but its kernel does not promise that",
     ),
     Planted(
-        row="the host reads the buffer, and the planner was not told",
+        row="the host reads the buffer, but the problem given to the planner does not pin it",
         document=late(
             "a=0 b=0 c=64",
             "x = host.write; a = f x; b = g! a; c = h b; host.read a; host.read c",
@@ -306,8 +306,8 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="a copy between arenas reads another instance of an input than the one that the host wrote in this run, "
-        "which no op reads",
+        row="a copy between arenas reads one instance of an input, but in this run the host wrote another instance, "
+        "and no op reads that one",
         document=copies(),
         class_="C10",
         fault="schedule",
@@ -352,7 +352,7 @@ CASES = (
         belief="the planner believes that x is free from step 2 of each run on, but a later run needs it",
     ),
     Planted(
-        row="the program reads a value that an op made in an earlier run, and nothing keeps it",
+        row="the program reads a value that an op made in an earlier run, and nothing keeps that value between runs",
         document=carried(skip=True, t=0),
         class_="C07",
         fault="caller",
@@ -370,7 +370,7 @@ CASES = (
         reader="add",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where it may not",
+        row="the slot does not fit its buffer, or is at an address where it may not be",
         document=late(text=OUTPUT),
         class_="C12",
         fault="plan",
@@ -379,7 +379,7 @@ CASES = (
         reader="host.read",
     ),
     Planted(
-        row="the host reads the buffer, and the planner was not told",
+        row="the host reads the buffer, but the problem given to the planner does not pin it",
         document=late(text=OUTPUT, a=(1, 2), pinned="b"),
         class_="C05",
         fault="caller",
@@ -419,7 +419,7 @@ CASES = (
         belief=GONE.format(3, "h"),
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where it may not",
+        row="the slot does not fit its buffer, or is at an address where it may not be",
         document=late(),
         class_="C12",
         fault="plan",
@@ -434,7 +434,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="the host reads the buffer, and the planner was not told",
+        row="the host reads the buffer, but the problem given to the planner does not pin it",
         document=late("a=0 b=32", OUTPUT, a=(1, 2), pinned="b"),
         class_="C05",
         fault="caller",
@@ -458,7 +458,7 @@ CASES = (
         fault="plan",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where it may not",
+        row="the slot does not fit its buffer, or is at an address where it may not be",
         document=late("a=0 b=32"),
         class_="C12",
         fault="plan",
@@ -476,14 +476,14 @@ CASES = (
         fault="caller",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where it may not",
+        row="the slot does not fit its buffer, or is at an address where it may not be",
         document=late("a=none", "x = host.write; @else a = f x; @else y = g a; host.read y"),
         class_="C12",
         fault="plan",
         victim="a",
     ),
     Planted(
-        row="the slot does not fit its buffer, or lies where it may not",
+        row="the slot does not fit its buffer, or is at an address where it may not be",
         document=late("a=4"),
         class_="C12",
         fault="plan",
@@ -503,21 +503,21 @@ CASES = (
         victim="x",
     ),
     Planted(
-        row="nobody wrote the bytes that are read",
+        row="an op reads bytes that nobody wrote",
         document=Document.of(plan(program("y = f x; host.read y"), "")),
         class_="C14",
         fault="caller",
         reader="f",
     ),
     Planted(
-        row="nobody wrote the bytes that are read",
+        row="an op reads bytes that nobody wrote",
         document=carried(skip=False, t=128),
         class_="C14",
         fault="caller",
         reader="f",
     ),
     Planted(
-        row="of the values that are moved one after the other (a loop's carries, a branch's phis), one was overwritten before it was moved",
+        row="one of several values that are moved one after the other (a loop's carries, a branch's phis) was overwritten before its move",
         document=late("a=0 b=64 c=64 d=0", "a b = host.write; c = same a; d = same b; host.read c d"),
         class_="C15",
         fault="plan",
@@ -525,13 +525,13 @@ CASES = (
         reader="same",
     ),
     Planted(
-        row="the planner placed buffers that one turn of a loop hands to the next over each other, or in each other's arenas",
+        row="one turn of a loop passes several buffers to the next, and the planner placed these over each other, or in each other's arenas",
         document=loads(json.dumps(permuted()).encode()),
         class_="C15",
         fault="plan",
     ),
     Planted(
-        row="the planner placed buffers that one turn of a loop hands to the next over each other, or in each other's arenas",
+        row="one turn of a loop passes several buffers to the next, and the planner placed these over each other, or in each other's arenas",
         document=late(
             "x=0 y=64 t=64 u=64",
             "x = host.write; y = host.write; @w t = f x; @w u = f y; @w z = f t; host.read u; host.read z",
@@ -543,7 +543,7 @@ CASES = (
         reader="f",
     ),
     Planted(
-        row="the planner placed buffers that one turn of a loop hands to the next over each other, or in each other's arenas",
+        row="one turn of a loop passes several buffers to the next, and the planner placed these over each other, or in each other's arenas",
         document=loads(json.dumps(exchanged(case("loop-swap"), 13, 14)).encode()),
         class_="C15",
         fault="plan",
@@ -563,7 +563,7 @@ CASES = (
         reader="host.read",
     ),
     Planted(
-        row="a value is not where it is read: a run of another program wrote these bytes",
+        row="a run of another program overwrote the bytes before they were read",
         document=planned_over(),
         class_="C07",
         fault="caller",
@@ -586,7 +586,7 @@ CASES = (
         reader="add",
     ),
     Planted(
-        row="the program reads a value after it has overwritten it, which no plan can mend",
+        row="the program reads a value after the program has overwritten it, and no plan can mend that",
         document=Document.of(plan(program("x = host.write; y:x = f! x; z = g x; host.read z; host.read y"), "")),
         class_="program",
         fault="caller",
@@ -601,7 +601,7 @@ CASES = (
         belief=GONE.format(3, "host.read"),
     ),
     Planted(
-        row="the host reads the buffer, and the planner was not told",
+        row="the host reads the buffer, but the problem given to the planner does not pin it",
         document=apart(OUTPUT, a=(1, 2), pinned="b"),
         class_="C05",
         fault="caller",

@@ -84,7 +84,7 @@ def test_suspects_are_a_range_of_ops_that_are_there(suspects, right, tmp_path):
     if right:
         assert load(tmp_path).sanitizer == (incident,)
     else:
-        with pytest.raises(DocumentError, match="no range of the 5 ops"):
+        with pytest.raises(DocumentError, match="not a range of the 5 ops"):
             load(tmp_path)
 
 

@@ -18,7 +18,7 @@ O(log n + ROOM + segments dropped + moves of places, n / ROOM at a time).
 Addresses are int64. `end_at` saturates at `TOP`, above every address of a model, and no start lies
 there, so that no sum wraps.
 
-What this module does not see: buffers, values and ops. They are numbers here.
+This module does not examine buffers, values and ops. They are numbers here.
 """
 
 from typing import Any, Final

@@ -4,7 +4,7 @@ or in the user's cache.
 Importing this module imports numba (0.3 s), so it is imported only when a large input needs it. All
 compiled functions that call each other stand in one file, because the cache checks one file only.
 
-What this module does not see: the functions it compiles.
+This module does not examine the functions it compiles.
 """
 
 from collections.abc import Callable

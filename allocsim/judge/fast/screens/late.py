@@ -2,7 +2,7 @@
 
 It finds the same accesses as the plain function, for it is the same source.
 
-What this module does not see: the earlier access of each race (`allocsim.judge.fast.h_pairs`).
+This module does not examine the earlier access of each race (`allocsim.judge.fast.h_pairs`).
 """
 
 from allocsim.judge.fast import h_clocks

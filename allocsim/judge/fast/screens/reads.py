@@ -19,7 +19,7 @@ Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for 
 machine code takes as long as some ten thousand reads in plain Python: `pays` decides when it is
 worth it, for one document or for many small ones in turn.
 
-What this module does not see: witnesses, and kinds of defect.
+This module does not examine witnesses, and kinds of defect.
 """
 
 from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ has at least `STRETCH` newcomers, so that a small tree stays in the processor's 
 
 Complexity: O(n log n + pairs listed) time, O(n + cap) memory.
 
-What this module does not see: buffers, ops, plans. `intervals.conflicts` does the same for few rows
+This module does not examine buffers, ops, plans. `intervals.conflicts` does the same for few rows
 without machine code.
 """
 
