@@ -1,28 +1,29 @@
-"""The cure: a mended document in which the violations of the chosen changes are gone and none is
-new, and its price.
+"""Search for a cure: a mended document without the violations of the chosen changes and without new
+violations, and its price.
 
     found = CureSearch(document=document, asked=asked, report=report).found()
 
 A cure changes beliefs (lifetimes, single pairs, pins, sizes), slots, addresses, waits, uploads, and
-pairs that are unsafe for a kernel (`allocsim.cure.changes`). A slot moves only if it has to. If two
-buffers share bytes wrongly, either one may move: the way with the lowest peak is taken, then the
-way with the fewest moved slots (`allocsim.cure.settling`). A moved slot gets bytes that are free
-under every belief and every access of the program (`allocsim.cure.room`).
+pairs that are unsafe for a kernel (`allocsim.cure.changes`). Only slots that must move are moved.
+If two buffers share bytes wrongly, either buffer may move. The choice with the lowest peak is
+taken, then the choice with the fewest moved slots (`allocsim.cure.settling`). A moved slot gets
+bytes that are free under every belief and every access of the program (`allocsim.cure.room`).
 
-Verified twice. The mended document is judged again: the violations of the chosen changes must be
-gone, except those that another cause explains as well, and no violation may be new. If a planner of
-this project makes exactly the given plan from its problem, it also plans the mended problem anew,
-and the judge checks that plan too (`planned_anew`). The price is that of the moved slots, or of the
-new plan if the caller names a planner. If the judge confirms no set of changes, the result is None.
+A cure is verified twice. The mended document is judged again: the violations of the chosen changes
+must be gone, except violations that another cause also explains, and no violation may be new. If a
+planner of this project makes exactly the given plan from its problem, that planner also plans the
+mended problem anew, and the judge checks the new plan too (`planned_anew`). The price is the price
+of the moved slots, or of the new plan if the caller names a planner. If the judge confirms no set
+of changes, the result is None.
 
-Price: the growth of the peaks, summed over the plans. If placing every buffer apart cures as well,
-no cure costs more than that.
-A wait costs no bytes but overlap: the number of pairs of ops that can no longer run at once. A race
-over reuse can also be cured by placing its buffers apart: that is the cure's `alternative`.
+The price is the growth of the peaks, summed over the plans. If placing every buffer apart is a cure
+as well, no cure costs more than that. A wait costs no bytes, but overlap: the number of pairs of
+ops that can no longer run at once. A race caused by reuse can also be cured by placing its buffers
+apart. This other cure is the cure's `alternative`.
 
-`minimal`: each change was left out once, and each time a violation came back.
+`minimal` is True if each change was left out once, and a violation came back each time.
 
-Complexity: O(moved slots x buffers), and a few checks of the document.
+Complexity: O(moved slots x buffers), plus a few checks of the document.
 
 This module does not examine classes and parties, kernels and numbers (`repro.detectors`).
 """
@@ -52,62 +53,66 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document, Plan
 
 CURABLE: Final = (frozenset(MADE) | {"size", "slot", "state", "promise"}) - {"place", "apart"}
-"""Kinds of proposed change that a cure can make; a cause of any other kind gets no cure."""
+"""Kinds of proposed change that a cure can make; causes of other kinds have no cure."""
 
 BY_SLOT: Final = frozenset({"slot", "stale", "address", "state"})
 """Kinds of change that planning with mended beliefs cannot make."""
 
 LEAVE_OUT: Final = 6
-"""The most changes for which `minimal` is tried, by leaving out each one once."""
+"""The largest number of changes for which `minimal` is tried, by leaving out each change once."""
 
 IN_TURN: Final = 6
-"""The most changes that are made one after another, each by its cheapest move (`_in_turn`)."""
+"""The largest number of changes made one by one, each by its cheapest move (`_in_turn`)."""
 
 STEPS: Final = 100_000
 """The default number of steps of one search (`allocsim.cure.effort`)."""
 
 WORK: Final = 20_000
-"""Work for judging moves of one slot, and again for moves of two; a move costs ops + violations."""
+"""The work limit for judging moves of one slot, and for moves of two; a move costs ops +
+violations."""
 
 LEAST, MOST = 4, 12
-"""The least and the largest number of moves that are judged, whatever `WORK` allows."""
+"""The smallest and the largest number of moves that are judged, whatever `WORK` allows."""
 
 
 @dataclass(kw_only=True)
 class CureSearch:
-    """A search for the cheapest cure of some changes: its input, and the best cure so far."""
+    """A search for the cheapest cure of some changes, with its input and the best cure found so
+    far.
+    """
 
     document: Document
     """The document to cure."""
     asked: Charges
-    """The changes to make, each with the violations that are to vanish."""
+    """The changes to make, each with the violations that must vanish."""
     report: Report
     """The judge's report on `document`."""
     others: Charges = field(default_factory=dict)
-    """Changes that are not made; violations that they explain as well may stay."""
+    """Changes that are not made; violations that these changes also explain may stay."""
     planner: Allocator | None = None
-    """The planner that plans anew; None: the one that made the plan, if it is of this project."""
+    """The planner that plans anew. None: the planner that made the plan, if this project has it."""
     anew: bool = True
     """Whether the mended beliefs are planned anew at all."""
     judge: RuledJudge = listed
     """The judge, with the rules by which `report` was made."""
     effort: Effort = field(default_factory=partial(Effort, STEPS))
-    """The steps that the search may take; then it returns the best cure so far, marked `cut`."""
+    """The steps that the search may take; after these, the best cure so far is returned, marked
+    `cut`."""
     by_wait: bool = True
-    """Whether races over reuse are cured by waits; if not, by placing their buffers apart."""
+    """Whether races caused by reuse are cured by waits, or else by placing their buffers apart."""
     trials: int = field(default=0, init=False)
-    """Documents judged."""
+    """The number of documents judged."""
     best: Cure | None = field(default=None, init=False)
-    """The cheapest cure so far."""
+    """The cheapest cure found so far."""
 
     def found(self) -> Cure | None:
-        """Return the cheapest cure found; None if a change is not in `CURABLE`, or if the judge
-        confirmed no cure.
+        """Return the cheapest cure found. Return None if a change is not in `CURABLE`, if the
+        report omits violations, or if no cure was confirmed.
         """
         if not self.asked or any(change.kind not in CURABLE for change in self.asked):
             return None
         if self.report.count > len(self.report.violations):
-            return None  # a violation that is not listed could not be told from a new one
+            return None  # an unlisted violation would be mistaken for a new violation
         try:
             found = self._cheapest()
         except SpentError:
@@ -119,7 +124,7 @@ class CureSearch:
 
     @cached_property
     def gone(self) -> frozenset[Key]:
-        """Keys of the violations that are to vanish."""
+        """Keys of the violations that must vanish."""
         asked, kept = (keys_of(v for rows in charges.values() for v in rows) for charges in (self.asked, self.others))
         return asked - kept
 
@@ -130,29 +135,29 @@ class CureSearch:
 
     @cached_property
     def tried(self) -> int:
-        """The most moves of one slot, or of two, that are judged."""
+        """The largest number of moves of one slot, and of moves of two slots, that are judged."""
         work = sum(len(run.program.ops) for run in self.document.runs) + len(self.report.violations)
         return min(max(WORK // max(work, 1), LEAST), MOST)
 
     def judged(self, document: Document) -> Report:
-        """Judge a mended document and count it in `trials`; SpentError if no step is left."""
+        """Judge a mended document and count it in `trials`. Raise SpentError without steps left."""
         report = self.effort.judged(self.judge, document)
         self.trials += 1
         return report
 
     def holds(self, document: Document) -> bool:
-        """Whether a mended document has no violation of `gone` and none that is new."""
+        """Whether a mended document has no violation of `gone` and no new violation."""
         report = self.judged(document)
         now = keys_of(report.violations)
         return report.count <= len(report.violations) and not now & self.gone and now <= self.before
 
     def lacks(self, document: Document, gone: frozenset[Key]) -> bool:
-        """Whether a mended document has no violation of `gone`; it may have new ones."""
+        """Whether a mended document has no violation of `gone`; new violations are allowed."""
         report = self.judged(document)
         return report.count == len(report.violations) and not keys_of(report.violations) & gone
 
     def _cheapest(self) -> Cure | None:
-        """Return the cheapest cure; `best` is the cheapest one so far at any time."""
+        """Return the cheapest cure; meanwhile `best` is the cheapest cure found so far."""
         self.best = self._amended()
         self._by_few()
         anew = self._anew()
@@ -171,7 +176,7 @@ class CureSearch:
         return None if found is None else replace(found, minimal=self._minimal(found), trials=self.trials)
 
     def _amended(self) -> Cure | None:
-        """Return the cure that moves only the slots that its changes require, if confirmed."""
+        """Return a confirmed cure that moves only the slots that its changes require, or None."""
         for rigour in Rigour:
             draft = self._draft(self.asked, rigour)
             if draft is None or not draft.changes:
@@ -186,7 +191,7 @@ class CureSearch:
         return None
 
     def _by_few(self) -> None:
-        """Search for a cure that moves one slot or two and costs less than `best`: fewer bytes, or
+        """Search for a cure that moves one or two slots and costs less than `best`: fewer bytes, or
         equally many bytes and fewer moved slots.
         """
         known = all(change.kind in FEW and violations for change, violations in self.asked.items())
@@ -208,12 +213,16 @@ class CureSearch:
         return self.best is None or self.best.nbytes > 0
 
     def _rigours(self, asked: Iterable[Change]) -> tuple[Rigour, ...]:
-        """Return which buffers a moved slot avoids: all, if races are cured without waits."""
+        """Return the sets of buffers that a moved slot may avoid; only `EVERYBODY` for races
+        without waits.
+        """
         ordered = not self.by_wait and any(change.kind == "wait" for change in asked)
         return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
 
     def _first(self, base: Draft, moves: Sequence[SlotMove]) -> None:
-        """Set `best` to the first of at most `tried` moves that cures and costs less than it."""
+        """Try at most `tried` moves; set `best` to the first one that cures and costs less than
+        `best`.
+        """
         peak, price, tried = sum(plan.peak_bytes for plan in self.document.plans), steps_of_a_move(self.document), 0
         for move in moves:
             self.effort.begin()
@@ -231,8 +240,8 @@ class CureSearch:
                 return
 
     def _in_turn(self, base: Draft) -> Cure | None:
-        """Return a cure that makes the changes one after another, each by the cheapest move of one
-        slot, or of two slots if moving one costs bytes. None without such a cure.
+        """Return a cure that makes the changes one after another, or None. Each change is made by
+        the cheapest move of one slot, or of two slots if moving one slot costs bytes.
         """
         draft, gone = base, frozenset[Key]()
         for change, violations in self.asked.items():
@@ -265,8 +274,8 @@ class CureSearch:
         return True
 
     def _draft(self, asked: Charges, rigour: Rigour | None = None) -> Draft | None:
-        """Return a draft with every change made: waits, uploads, beliefs, then slots. Without a
-        rigour, no slot moves. Return None if a slot finds no room.
+        """Return a draft in which every change is made: waits, uploads, beliefs, then slots. No
+        slot moves if `rigour` is None. Return None if there is no room for a slot.
         """
         waits = [
             replace(change, plan=None)
@@ -291,7 +300,7 @@ class CureSearch:
         return self._cure(draft, mended, placement) if self.holds(mended) else None
 
     def _cure(self, draft: Draft, mended: Document, placement: str) -> Cure:
-        """Return a draft, and the document it makes, as a cure with its price."""
+        """Return a draft and its mended document as a cure with its price."""
         changes = tuple(sorted(draft.changes, key=lambda change: change.order))
         return Cure(
             changes=changes,
@@ -311,14 +320,16 @@ class CureSearch:
 
     @cached_property
     def _pin_all(self) -> int | None:
-        """Growth of the peaks with every buffer apart, in bytes, at least 0; None: no such plan."""
+        """Growth of the peaks with every buffer apart, in bytes, at least 0; None if this does not
+        fit.
+        """
         plans = all_apart(self.document)
         if plans is None:
             return None
         return max(sum(new.peak_bytes - old.peak_bytes for new, old in zip(plans, self.document.plans, strict=True)), 0)
 
     def _with_all_apart(self) -> Cure | None:
-        """Return the cure that makes the changes and places every buffer apart, if confirmed."""
+        """Return a confirmed cure that makes the changes and places every buffer apart, or None."""
         draft = self._draft(self.asked)
         plans = None if draft is None else all_apart(draft.document)
         if draft is None or plans is None:
@@ -335,11 +346,11 @@ class CureSearch:
         return None if made is None else replace(made, pin_all_bytes=max(made.nbytes, 0))
 
     def _spared(self) -> list[Change]:
-        """Return a `kernel` change for each in-place pair that is to be forbidden."""
+        """Return a `kernel` change for each in-place pair that must be forbidden."""
         return [replace(change, kind="kernel") for change in self.asked if change.kind in UNSAFE_PAIR]
 
     def _anew(self) -> tuple[Draft, Document, bool] | None:
-        """Return the draft planned anew, its document, whether it cures; None without a planner."""
+        """Return the newly planned draft, its document, and whether it cures; or None."""
         if not self.anew or any(change.kind in BY_SLOT for change in self.asked):
             return None
         planners = [planner_of(plan) if self.planner is None else self.planner for plan in self.document.plans]

@@ -1,17 +1,18 @@
-"""Every buffer apart, in bytes of its own: the upper bound for the price of a cure.
+"""Place every buffer in bytes of its own; the peak is the upper bound for the price of a cure.
 
-The `own` and `fixed` lists of a problem are kept; without a problem, a buffer that the plan puts
-outside the arenas stays there. A buffer *outlasts* a run if it is a parameter or state, or if an
-upload into it is left out. In every plan of a session it has one address that no other buffer uses.
+The `own` and `fixed` lists of a problem are kept. Without a problem, a buffer outside the arenas
+stays outside. A buffer *outlasts* a run if the buffer is a parameter or state, or if an upload into
+it is left out. Such a buffer has the same address in every plan of a session, and no other buffer
+uses that address.
 
 Buffers are placed by alignment, then by size, the largest first, so the peak does not depend on
 their indices. Buffers that outlast a run are placed first-fit, in the lowest bytes that are free in
-all plans; after `ALIGNMENTS` different alignments, behind all buffers placed before. The others are
-placed next-fit, each behind the one before it. If the problems of several plans state different
-addresses for one buffer that outlasts a run, each plan keeps its own.
+all plans. After `ALIGNMENTS` different alignments, they are placed after all earlier buffers. The
+other buffers are placed next-fit, each after the previous one. If the problems of several plans
+state different addresses for one buffer that outlasts a run, each plan keeps its own address.
 
-Complexity: O(n log n) for n buffers of all plans, and for each plan the number of ranges that
-outlasting buffers use.
+Complexity: O(n log n) for n buffers of all plans, plus, for each plan, the number of ranges of the
+buffers that outlast a run.
 
 This module does not examine lifetimes and pairs, and whether the plans cure anything.
 """
@@ -29,14 +30,14 @@ from allocsim.model import OWN, Bools, Document, Plan
 from allocsim.model.layout import LIMIT, Int64s
 
 ALIGNMENTS: Final = 16
-"""The most alignments for which the free ranges are searched anew: a bound on time."""
+"""The largest number of alignments for which free ranges are searched again, to bound the time."""
 
 ENDLESS: Final = 1 << 80
-"""The end of the last free range."""
+"""The end of the last free range, above all addresses."""
 
 Range = tuple[int, int]
 Wanted = tuple[int, int]
-"""(alignment, bytes)"""
+"""The (alignment, bytes) of a buffer to place."""
 
 
 def all_apart(document: Document) -> tuple[Plan, ...] | None:
@@ -88,12 +89,12 @@ def all_apart(document: Document) -> tuple[Plan, ...] | None:
 
 
 def _own(plan: Plan) -> Bools:
-    """Bool (buffers,): which buffers have memory of their own, by the problem or else the plan."""
+    """Bool (buffers,): True for memory of its own, by the problem, or by the plan without one."""
     return plan.arena == OWN if plan.problem is None else plan.problem.own
 
 
 def _sizes(document: Document) -> list[Int64s]:
-    """For each plan, the most bytes that each buffer needs in any program run under the plan."""
+    """For each plan, the largest size of each buffer in the problem and the plan's programs."""
     return [
         np.max(
             [program.buffers.nbytes_high for program in (plan.program, *under)]
@@ -130,7 +131,7 @@ def _joined(ranges: Iterable[Range]) -> list[Range]:
 
 def _lasting(document: Document) -> list[list[tuple[int, int]]]:
     """Return the slots of each buffer that outlasts a run, as (plan, buffer). Parameters and states
-    of one name and arena are one buffer in all plans.
+    with the same name and arena are one buffer in all plans.
     """
     found: dict[Hashable, list[tuple[int, int]]] = {}
     if document.session is None:
@@ -146,8 +147,8 @@ def _lasting(document: Document) -> list[list[tuple[int, int]]]:
 
 
 def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], lasts: dict[int, list[Range]]) -> Plan | None:
-    """Return a plan with the buffers of `homes` at their offsets, and all others next-fit in bytes
-    that no buffer uses that outlasts a run; None if it does not fit.
+    """Return a plan with the buffers of `homes` at their offsets. All other buffers are placed
+    next-fit in bytes that no buffer that outlasts a run uses. Return None if the plan does not fit.
     """
     buffers, own = plan.program.buffers, _own(plan)
     offset = np.zeros(len(own), dtype=np.int64)
@@ -177,9 +178,10 @@ def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], lasts: dict[int, l
 
 
 def _first_free(taken: Iterable[Range], wanted: Sequence[Wanted]) -> Iterator[int]:
-    """Yield the lowest free offset for each (alignment, bytes) wanted, and then count it as taken.
+    """Yield the lowest free offset for each (alignment, bytes) wanted; these bytes are then taken.
 
-    `wanted` has the largest alignments first. O(log n) each, and O(n) for each alignment.
+    `wanted` has the largest alignments first. O(log n) for each offset, and O(n log n) for each
+    alignment.
     """
     holes = _holes(taken)
     lowest = holes[0][0]
@@ -206,7 +208,7 @@ def _first_free(taken: Iterable[Range], wanted: Sequence[Wanted]) -> Iterator[in
 
 
 def _holes(taken: Iterable[Range]) -> list[Range]:
-    """Return the free ranges between the ranges taken, and the one behind them all."""
+    """Return the free ranges between the taken ranges, and the free range after all of these."""
     found, top = [], 0
     for low, high in sorted(taken):
         if top <= low:
@@ -216,7 +218,7 @@ def _holes(taken: Iterable[Range]) -> list[Range]:
 
 
 class _Tree:
-    """A list of numbers that finds the first one that is at least `least` in O(log n)."""
+    """A list of numbers that finds the first number that is at least `least` in O(log n)."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._half = 1 << max(len(numbers) - 1, 0).bit_length()
@@ -225,14 +227,14 @@ class _Tree:
             self._most[at] = max(self._most[2 * at], self._most[2 * at + 1])
 
     def first(self, least: int) -> int:
-        """Return the index of the first number that is at least `least`; there must be one."""
+        """Return the index of the first number not below `least`; such a number must exist."""
         at = 1
         while at < self._half:
             at = 2 * at if self._most[2 * at] >= least else 2 * at + 1
         return at - self._half
 
     def put(self, place: int, number: int) -> None:
-        """Replace the number at an index."""
+        """Replace the number at index `place`."""
         at = place + self._half
         self._most[at] = number
         while at > 1:
@@ -241,7 +243,7 @@ class _Tree:
 
 
 def _free(taken: Iterable[Range], wanted: Iterable[Wanted]) -> Iterator[int]:
-    """Yield an offset for each (alignment, bytes) wanted, next-fit between the ranges taken."""
+    """Yield an offset for each (alignment, bytes) wanted, next-fit between the taken ranges."""
     ahead = sorted(taken, reverse=True)
     top = 0
     for step, nbytes in wanted:

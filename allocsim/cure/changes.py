@@ -1,12 +1,12 @@
-"""A change of a document: violations are charged to changes, and a cure consists of changes.
+"""Define the change of a document; violations are charged to changes, and changes make a cure.
 
     proposed    Change(kind="lifetime", problem=0, buffer=3)                    # what is wrong
     made        replace(proposed, start=1, stop=7)                              # what it becomes
 
 `kind` and the indices after it are the *subject*: the part of the document that is wrong. A belief
-is named by its problem or, if the plan states no problem, by the plan. Equal changes are one. The
-fields after the subject are its new value, which is filled in when a cure is made; the old value is
-in the document. A price belongs to a set of changes, since the price of one depends on the others
+is identified by its problem or, if the plan states no problem, by the plan. The fields after the
+subject are the new value, and are filled in when a cure is made. The old value is in the document.
+Only a set of changes has a price, because the price of one change depends on the others
 (`allocsim.cure.cured.Cure`).
 
     Charges     change -> the violations that it would make vanish
@@ -28,7 +28,7 @@ from allocsim.model import GIVEN_BACK, Document, Program, Run
 
 
 def cells(table: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of a table in text."""
+    """Yield the cells of each row of a text table with `|` between the cells."""
     yield from ([cell.strip() for cell in row.split("|")] for row in table.strip().splitlines())
 
 
@@ -37,15 +37,15 @@ PROPOSED: Final[dict[str, tuple[str, str]]] = {
     for kind, wrong, mend in cells("""
 lifetime  | the planned lifetime of a buffer leaves out an access                          | {life}
 pair      | two buffers are believed to be free to share bytes in place, and are not       | do not let {other} take the bytes of {name}
-pin       | nobody told the planner that the host reads a buffer                           | tell the planner that the host reads {name}
+pin       | the problem given to the planner does not pin a buffer that the host reads     | tell the planner that the host reads {name}
 size      | the planner believes a buffer to be smaller than it is                         | believe all {nbytes} bytes of {name}
-slot      | a slot does not fit its buffer, or lies where it may not                       | place {name} where the beliefs allow it and it fits
-address   | a buffer that outlasts a run lies elsewhere than its content                   | keep {name} at the address of its content, and place nothing else there
+slot      | a slot does not fit its buffer, or is at an address where it may not be        | place {name} where the beliefs allow it and it fits
+address   | a buffer that outlasts a run is not at the address of its content              | keep {name} at the address of its content, and place nothing else there
 stale     | the plan was made for another program                                          | make a plan of its own for program {mend.program} ({made.name})
 events    | the planner's own events contradict each other, or the believed lifetime       | allocate {name} once and free it once, at the ends of its life
 upload    | the host leaves out an upload that is needed                                   | upload {results} before every run
-state     | the program needs a buffer's value in a later run, and nothing keeps it        | keep {name} from run to run
-late      | the host reads an output after its memory has been taken                       | read {name} before the next run, or copy it
+state     | the program needs a buffer's value in a later run, and nothing keeps that value | keep {name} from run to run
+late      | the host reads an output after its memory has been reused                      | read {name} before the next run, or copy it
 wait      | two ops that access the same bytes are not ordered                             | let {op} wait for {after}
 runs      | two runs that share memory are not ordered                                     | let one run wait for the other, or give each memory of its own
 unwritten | the program reads bytes that nobody wrote                                      | write {name} before it is read
@@ -55,18 +55,17 @@ results   | the program gives two results of one op the same bytes              
 read only | the program writes into a read-only buffer                                     | write elsewhere than into {name}
 bounds    | a value of the program reaches outside its buffer                              | keep every value of {name} inside it
 kernel    | a kernel is wrong under an alias that it must support                          | mend the kernel {whose}, or forbid its result {mend.result} over operand {mend.operand}
-promise   | the plan takes a kernel to be safe in place, and nobody declares that it is    | forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}
+promise   | the plan assumes that a kernel is safe in place, and nobody declares that      | forbid {mend.op_kind} its result {mend.result} over operand {mend.operand}
 twice     | a kernel is wrong where two of its operands are one buffer                     | mend the kernel {whose}, or give it a copy for operand {mend.operand}
 misdeed   | a kernel reads or writes bytes that it may not                                 | mend the kernel {whose}
 unknown   | a difference was measured that nothing explains                                | not known
 """)
 }
-"""Kind of change of a cause -> a clause that says what is wrong, and a template of the words that
-say how to mend it (`allocsim.verdict.saying.mend_words`).
-"""
+"""For each kind of change: a clause that states what is wrong, and a template of the words that
+state the mend (`allocsim.verdict.saying.mend_words`)."""
 
 MADE: Final[dict[str, tuple[str, str]]] = {
-    # kind: its kind in JSON, and its fields there
+    # key: the kind of change; value: its kind and its fields in JSON
     "lifetime": ("lifetime", "problem plan buffer start stop begins ends"),
     "pair": ("pair", "problem plan donor=buffer recipient=other"),
     "pin": ("pin", "problem plan buffer"),
@@ -78,58 +77,58 @@ MADE: Final[dict[str, tuple[str, str]]] = {
     "upload": ("upload", "program op"),
     "kernel": ("kernel", "op_kind operand result"),
 }
-"""Kinds of change that a cure makes, in the order in which a cure lists its changes."""
+"""Kinds of change that a cure makes; a cure lists its changes in this order."""
 
 UNSAFE_PAIR: Final = frozenset({"kernel", "promise"})
-"""Kinds of change about an operand and a result, by position, of all ops of a kind."""
+"""Kinds of change that name an operand and a result by position, for all ops of one kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A part of a document that is wrong and, in a cure, its new value."""
+    """A wrong part of a document and, in a cure, the new value of that part."""
 
     kind: str
     problem: int | None = None
     plan: int | None = None
     program: int | None = None
     buffer: int | None = None
-    """Of a pair, the donor."""
+    """The wrong buffer; for a pair, the donor."""
     other: int | None = None
-    """Of a pair, the recipient."""
+    """For a pair, the recipient."""
     op: int | None = None
     after: int | None = None
-    """Of a wait, the op waited for."""
+    """For a wait, the op to wait for."""
     op_kind: str | None = None
     operand: int | None = None
     result: int | None = None
     start: int | None = None
-    """Of a lifetime, `[start, stop)` without gaps."""
+    """For a lifetime, the first step of `[start, stop)`, a range without gaps."""
     stop: int | None = None
     begins: bool = False
-    """Of a lifetime, whether its start changes."""
+    """For a lifetime, whether its start changes."""
     ends: bool = True
-    """Of a lifetime, whether its end changes."""
+    """For a lifetime, whether its end changes."""
     arena: int | None = None
     offset: int | None = None
-    """Of a place or an address, its offset in the arena; None for memory of its own."""
+    """For a place or an address, the offset in the arena; None for memory of its own."""
     nbytes: int | None = None
-    """Of a place, the full size of the buffer, if too few bytes were believed or given."""
+    """For a place, the full size of the buffer, if the belief or the slot was too small."""
     keeps: bool = False
-    """Of a place, whether no other buffer may use these bytes in any run."""
+    """For a place, whether no other buffer may use these bytes in any run."""
 
     def describe(self, document: Document) -> str:
-        """Return in words what is changed in `document`; the kind must be in `MADE`."""
+        """Return the change of `document` in words; the kind must be in `MADE`."""
         if self.kind == "upload":
             return _upload(self, document)
         return _WORDS[self.kind](self, program_of(self, document))
 
     def as_json(self, document: Document) -> dict[str, Any]:
-        """Return the change as a JSON object: its kind, its fields and its words (`text`)."""
+        """Return the change as a JSON object with its kind, its fields and its words (`text`)."""
         return {"kind": MADE[self.kind][0], **self._shown(), "text": self.describe(document)}
 
     @property
     def order(self) -> tuple[int, str]:
-        """A sort key for changes of `MADE`: the place of the kind in `MADE`, then the fields."""
+        """A sort key for changes of `MADE`: the position of the kind in `MADE`, then the fields."""
         return list(MADE).index(self.kind), repr(list(self._shown().values()))
 
     def _shown(self) -> dict[str, Any]:
@@ -138,11 +137,11 @@ class Change:
 
 
 Charges = Mapping[Change, Sequence[Violation]]
-"""Proposed change -> the violations that it would make vanish."""
+"""For each proposed change, the violations that the change would make vanish."""
 
 
 def program_of(change: Change, document: Document) -> Program:
-    """Return the program whose buffers and ops a change names."""
+    """Return the program that the buffers and ops of a change belong to."""
     if change.program is not None:
         return document.programs[change.program]
     if change.problem is not None:
@@ -174,22 +173,24 @@ def _place(change: Change, program: Program) -> str:
     if change.nbytes is not None:
         return f"give {name} all its {change.nbytes} bytes" + ("" if change.offset is None else f", at {change.offset}")
     where = "in memory of its own" if change.offset is None else f"at {change.offset}"
-    return f"place {name} {where}" + (", and nobody else there in any run" if change.keeps else "")
+    return f"place {name} {where}" + (", and no other buffer there in any run" if change.keeps else "")
 
 
 def _upload(change: Change, document: Document) -> str:
-    """Return in words when to upload, or that memory which another run frees must be kept."""
+    """Return in words when to upload, or that memory freed by another run must be kept."""
     assert change.op is not None
     program, takers = program_of(change, document), set(_takers(change, document))
     names = ", ".join(program.values.names[value] for value in program.ops[change.op].results)
     if any(GIVEN_BACK in taker.ops.kinds for taker in takers):
         return f"keep the memory of {names} until every run that reads it has ended"
-    behind = ", behind each run of another program that takes its bytes" if takers else ""
+    behind = ", after each run of another program that reuses its bytes" if takers else ""
     return f"upload {names} before every run{behind}"
 
 
 def _takers(change: Change, document: Document) -> Iterator[Program]:
-    """Yield the other programs whose runs overwrite an upload before its own program runs again."""
+    """Yield each other program with a run that overwrites an upload before the upload's program
+    runs again.
+    """
     program = program_of(change, document)
     for at, run in enumerate(document.runs):
         if run.program is program:
@@ -199,7 +200,7 @@ def _takers(change: Change, document: Document) -> Iterator[Program]:
 
 
 def _meet(one: Run, run: Run, change: Change) -> bool:
-    """Return whether a slot of run `one` shares bytes with a buffer that the change uploads."""
+    """Return whether a slot of run `one` shares bytes with a buffer uploaded in run `run`."""
     mine, theirs = run.plan, one.plan
     results = run.program.ops[change.op or 0].results
     for buffer in {int(run.program.values.buffer[value]) for value in results}:

@@ -1,4 +1,4 @@
-"""The record of a cure: the changes made, their price together, and what the judge verified.
+"""Define the record of a cure: its changes, their joint price, and the result of the judge.
 
 This module does not examine how a cure is found.
 """
@@ -12,37 +12,37 @@ from allocsim.cure.patch import patch
 from allocsim.model import Document
 
 FEW_WAITS: Final = 4
-"""The most waits that are listed one by one in words."""
+"""The largest number of waits that are listed one by one in words."""
 
 SAID: Final = ("nbytes", "verified", "pin_all_bytes", "overlap", "planned_anew", "placement", "minimal")
-"""Fields of a cure that `--json` has unchanged."""
+"""The fields of a cure that `--json` prints unchanged."""
 
 SLOT: Final = ("plan", "buffer", "arena", "offset", "nbytes")
-"""Fields of a moved slot that `--json` has."""
+"""The fields of a moved slot that `--json` prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cure:
-    """Changes whose mended document the judge confirmed, and their price."""
+    """Changes that the judge confirmed by checking the mended document, and their price."""
 
     changes: tuple[Change, ...]
     words: tuple[str, ...]
     """The changes in words."""
     nbytes: int
-    """Growth of the peaks, summed over plans; negative where they shrink."""
+    """The growth of the peaks in bytes, summed over the plans; negative if the sum shrinks."""
     pin_all_bytes: int | None
-    """Growth with every buffer apart; None: it does not fit, cures nothing, or was not tried."""
+    """The growth with all buffers apart; None if that does not fit or cure, or was not tried."""
     overlap: int
-    """Pairs of ops that can no longer run at once."""
+    """The number of pairs of ops that can no longer run at once."""
     verified: bool
-    """Whether the judge found the violations gone, and none new, in the mended document."""
+    """Whether the judge found the violations gone, and no new violation, in the mended document."""
     planned_anew: bool | None
-    """Whether the judge found the same after planning anew; None if no planner is at hand."""
+    """Whether the judge also confirmed the newly planned document; None if no planner is known."""
     placement: str
-    """`amended` if only the slots moved that had to, `apart`, or the name of the planner."""
+    """`amended` if only needed slots moved, `apart` if all buffers moved, or a planner's name."""
     minimal: bool
     trials: int
-    """Documents judged."""
+    """The number of documents judged."""
     moved: tuple[Change, ...]
     """The slots of the cured plans that have changed."""
     document: Document = field(repr=False)
@@ -56,7 +56,7 @@ class Cure:
 
     @property
     def patch(self) -> tuple[dict[str, Any], ...]:
-        """All changes of the native document, as a JSON Patch (`allocsim.cure.patch`)."""
+        """The changes of the native document as a JSON Patch (`allocsim.cure.patch`)."""
         return patch(self.before, self.document)
 
     def as_json(self, *, patched: bool = False) -> dict[str, Any]:
@@ -72,8 +72,8 @@ class Cure:
 
 
 def words_of(changes: Sequence[Change], document: Document) -> tuple[str, ...]:
-    """Return changes in words, each once. With more than `FEW_WAITS` waits, only the first wait
-    between two kinds of op is described, with the number of further ones.
+    """Return changes in words, equal words once. If there are more than `FEW_WAITS` waits, only the
+    first wait between two op kinds is described, with the number of further waits.
     """
     waits = [change for change in changes if change.kind == "wait"]
     if len(waits) <= FEW_WAITS:

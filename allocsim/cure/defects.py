@@ -1,11 +1,12 @@
-"""The key of a violation: equal for the same defect in a document and in its mended copy.
+"""Define the key of a violation, equal for the same defect in a document and its mended copy.
 
 A mend moves slots, lengthens lifetimes and adds waits, but never changes an index. So the key has
-the kind, the run, and the op, value or buffers of the violation. It leaves out what a mend may
-change: the writer that a read found, the bytes, the plan of a run. `LifetimeTooShort` and
-`MissingPin` of one buffer are one defect; an op is unsafe in place once, whatever its pairs.
+the kind, the run, and the op, value or buffers of the violation. The key omits the parts that a
+mend may change: the writer that a read found, the bytes, the plan of a run. `LifetimeTooShort` and
+`MissingPin` of one buffer are one defect. An op that is unsafe in place is one defect, whatever its
+pairs are.
 
-This module does not examine the mends themselves.
+This module does not make or examine mends.
 """
 
 from collections.abc import Iterable
@@ -18,10 +19,10 @@ Key = tuple[object, ...]
 
 
 class RuledJudge(Protocol):
-    """The judge with fixed rules: a function from a document to its report."""
+    """A judge with fixed rules: a function from a document to the report on that document."""
 
     def __call__(self, document: Document, *, sizes: bool = True) -> Report:
-        """Return the report on a document; with `sizes`, it has the sizes of the document too."""
+        """Return the report on a document; if `sizes` is set, the report has its `stats`."""
 
 
 READS = frozenset({"StaleRead", "OverwrittenRead", "UninitialisedRead", "WriteToReadOnly"})
@@ -29,12 +30,14 @@ OPS = frozenset({"UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"})
 
 
 def listed(document: Document, *, sizes: bool = True) -> Report:
-    """Judge a document by the usual rules; the limit of the list holds for each kind by itself."""
+    """Judge a document by the usual rules; the list of violations is limited for each kind
+    separately.
+    """
     return check(document, of_each_kind=True, sizes=sizes)
 
 
 def key_of(v: Violation) -> Key:
-    """Return the key of a violation (see the module)."""
+    """Return the key of a violation, as defined in the module docstring."""
     if v.kind in {"LifetimeTooShort", "MissingPin"}:
         return "lifetime", v.problem, v.buffer
     if v.kind in READS:
@@ -47,5 +50,5 @@ def key_of(v: Violation) -> Key:
 
 
 def keys_of(violations: Iterable[Violation]) -> frozenset[Key]:
-    """Return the keys of violations."""
+    """Return the set of the keys of some violations."""
     return frozenset(map(key_of, violations))

@@ -1,6 +1,6 @@
-"""A draft: a document that is being mended, with a room for each plan in which slots move.
+"""Build a draft: a document that is being mended, with a `Room` of movable slots for each plan.
 
-This module does not examine which slots should move (`allocsim.cure`), and whether the mended
+This module does not decide which slots should move (`allocsim.cure`), or whether the mended
 document is right.
 """
 
@@ -26,7 +26,7 @@ from allocsim.model.layout import Int64s
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """A document that is being mended; `moved` and `resized` have buffers by plan."""
+    """A document that is being mended; `moved` and `resized` map each plan to buffers."""
 
     document: Document
     rooms: dict[int, Room]
@@ -35,16 +35,17 @@ class Draft:
     resized: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     replanned: dict[tuple[int, int], Plan] = field(default_factory=dict)
     told: list[tuple[int, int, Change]] = field(default_factory=list)
-    """(plan, buffer, change) of each moved slot that the cure lists; `change` made it move."""
+    """The (plan, buffer, change) of each moved slot that the cure lists; `change` required the
+    move."""
 
     @classmethod
     def of(cls, document: Document) -> "Draft":
-        """Return the draft of a document before any slot has moved."""
+        """Return a new draft of a document, in which no slot has moved."""
         return cls(document=document, rooms=rooms_of(document))
 
 
 def built(draft: Draft) -> Document:
-    """Return the mended document of a draft: its slots are those of the rooms."""
+    """Return the mended document of a draft, with the slots taken from the rooms."""
     plans = []
     for index, plan in enumerate(draft.document.plans):
         nbytes, room = _sizes(draft, index), draft.rooms[index]
@@ -64,7 +65,7 @@ def built(draft: Draft) -> Document:
 
 
 def _sizes(draft: Draft, index: int) -> Int64s | None:
-    """Return the bytes of each slot of a plan in a draft; None if no slot of it has changed."""
+    """Return the bytes of each slot of a plan in a draft, or None if no slot has changed."""
     plan, room = draft.document.plans[index], draft.rooms[index]
     moved, resized = draft.moved[index], draft.resized[index]
     rows = sorted(moved | resized)
@@ -78,7 +79,7 @@ def _sizes(draft: Draft, index: int) -> Int64s | None:
 
 
 def peak_of(draft: Draft) -> int:
-    """Return the sum of the peaks of a draft's plans in bytes; `replanned` plans do not count."""
+    """Return the sum of the peaks of a draft's plans in bytes, without the `replanned` plans."""
     total = 0
     for index, plan in enumerate(draft.document.plans):
         nbytes, room = _sizes(draft, index), draft.rooms[index]
@@ -87,10 +88,10 @@ def peak_of(draft: Draft) -> int:
 
 
 def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
-    """Add waits for new races, as of an upload that is no longer left out with the ops that read
-    it. Return False if a new violation is no race within one run, or there is none.
+    """Add waits for new races, such as races between a restored upload and the ops that read it.
+    Return False if a new violation is not a race within one run, or if there is no new violation.
     """
-    if draft.replanned:  # a new plan fits its program only as that was, without further waits
+    if draft.replanned:  # a replanned plan was made for the program without further waits
         return False
     pairs: dict[int, set[Pair]] = defaultdict(set)
     for v in new:
@@ -108,7 +109,9 @@ def waited_for(draft: Draft, new: Sequence[Violation]) -> bool:
 
 
 def replan(draft: Draft, change: Change) -> bool:
-    """Plan the program of a `stale` change anew. Parameters, states and memory of its own stay."""
+    """Plan the program of a `stale` change anew. Parameters, states and buffers in memory of their
+    own are not moved. Return False if no planner can place the buffers.
+    """
     assert change.plan is not None
     assert change.program is not None
     document = draft.document
@@ -118,7 +121,7 @@ def replan(draft: Draft, change: Change) -> bool:
     span = lifetimes(program)
     fixed = {int(b): int(old.offset[b]) for b in np.flatnonzero(program.buffers.persistent & old.placed)}
     pinned = told.pinned if told is not None else np.zeros(len(own), dtype=np.bool_)
-    order = np.argsort(ranks(program), kind="stable")  # independent of the buffers' indices
+    order = np.argsort(ranks(program), kind="stable")  # the order does not depend on the buffers' indices
     problem = Problem.of(program, start=span[:, 0], stop=span[:, 1], own=own, fixed=fixed, pinned=pinned, order=order)
     try:
         best = min(
@@ -133,8 +136,8 @@ def replan(draft: Draft, change: Change) -> bool:
 
 
 def over_operands(plan: Plan, unsafe: Change) -> set[int]:
-    """Return the buffers of results that a plan places in place: the result begins at the address
-    of the operand, and `unsafe` names the kind of op and both positions.
+    """Return the buffers of results that a plan places at the address of an operand. `unsafe` names
+    the op kind and the positions of operand and result.
     """
     program = plan.program
     ops, values = program.ops, program.values
@@ -152,14 +155,14 @@ def over_operands(plan: Plan, unsafe: Change) -> set[int]:
 
 
 def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Change:
-    """Return the `place` change of a moved slot; `keeps`: no run gives these bytes to others."""
+    """Return the `place` change of a moved slot; if `keeps`, no run uses these bytes otherwise."""
     room = draft.rooms[index]
     offset = int(room.offset[buffer]) if int(room.arena[buffer]) >= 0 else None
     return Change(kind="place", plan=index, buffer=buffer, offset=offset, keeps=keeps)
 
 
 def partners_at(room: Room, buffer: int) -> set[int]:
-    """Return the buffers that share bytes with `buffer` in the room while both live."""
+    """Return the buffers that share bytes with `buffer` in the room while both are alive."""
     low, high = int(room.offset[buffer]), int(room.offset[buffer]) + int(room.nbytes[buffer])
     meets = (
         (room.arena == room.arena[buffer])

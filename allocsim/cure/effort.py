@@ -1,10 +1,10 @@
-"""The effort of a search, counted in steps and not in seconds, so that a search ends at the same
-place on every machine.
+"""Limit the effort of a search by steps, not by seconds, so that a search ends at the same point on
+every machine.
 
 A step is about the cost of judging one op. A search counts the steps of each piece of work. When
-its steps are spent, it ends with the best result so far and reports that it was cut.
+its steps are spent, the search ends with the best result so far and reports that it was cut.
 
-This module does not examine the searches.
+This module does not define the searches themselves.
 """
 
 from dataclasses import dataclass
@@ -15,38 +15,37 @@ from allocsim.judge.violations import Report
 from allocsim.model import Document
 
 RUN: Final = 150
-"""Steps for judging a run, besides its ops: work that is done once for each run."""
+"""The steps for judging a run, in addition to its ops: the work done once for each run."""
 
 STREAMS: Final = 8
-"""With up to this many streams, a listed race costs as much as any violation. Each three streams
-more cost another step, since a race says what each stream knows.
-"""
+"""With up to 8 streams, a listed race costs as much as any violation. Every three further streams
+cost another step, because a race record has an entry for each stream."""
 
 FEW: Final = 1000
-"""Listed violations cost half a step each, or a step for each beyond this many if that is more."""
+"""Listed violations cost half a step each, or a step for each one beyond 1,000 if that is more."""
 
 PART: Final = 4
-"""Steps for making and judging one plan or belief, besides its size."""
+"""The steps for making and judging one plan or belief, in addition to its size."""
 
 LARGE: Final = 2_000_000
-"""A piece of work with more steps is not begun: once begun it is finished, and takes seconds."""
+"""Work with more steps than this is not begun; it would take seconds and cannot be stopped."""
 
 DRAFT: Final = 6
-"""Steps for pricing a move of slots, besides its buffers."""
+"""The steps for pricing a move of slots, in addition to the plans' buffers."""
 
 
 class SpentError(Exception):
-    """All steps are spent; the function that began the search catches it."""
+    """Raised if all steps are spent; the function that began the search catches this exception."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """The steps set for a search, and those taken."""
+    """The steps allowed for a search, and the steps taken so far."""
 
     budget: int
     spent: int = 0
     cut: bool = False
-    """Whether some work was refused."""
+    """Whether some work was refused because of the limits."""
 
     @property
     def over(self) -> bool:
@@ -54,9 +53,9 @@ class Effort:
         return self.spent >= self.budget
 
     def begin(self, steps: int = 0) -> None:
-        """Ask for leave to begin a piece of work that takes at least `steps`.
+        """Check that a piece of work of at least `steps` steps may begin.
 
-        Raise SpentError if no step is left, or if the work takes more than `LARGE`.
+        Raise SpentError if no step is left, or if `steps` is more than `LARGE`.
         """
         if self.over or steps > LARGE:
             self.cut = True
@@ -67,7 +66,7 @@ class Effort:
         self.spent += steps
 
     def judged(self, judge: RuledJudge, document: Document) -> Report:
-        """Judge a document and count its steps; raise SpentError if no step is left."""
+        """Judge a document and count the steps; raise SpentError if `begin` refuses the work."""
         self.begin(steps_of_a_judgement(document))
         report = judge(document, sizes=False)
         self.take(steps_of_a_judgement(document, report))
@@ -75,11 +74,11 @@ class Effort:
 
 
 def steps_of_a_judgement(document: Document, report: Report | None = None) -> int:
-    """Return the steps for judging a document: `RUN` and the ops of each run, `PART` for each plan
-    and belief, an eighth for each buffer and operand, and those for the listed violations (`FEW`).
-    A listed race also costs a step for each three streams beyond `STREAMS`.
+    """Return the steps for judging a document. The sum has `RUN` and the ops for each run, `PART`
+    for each plan and belief, 1/8 for each buffer and operand, and the steps for listed violations
+    (`FEW`). A listed race also costs one step for every three streams beyond `STREAMS`.
 
-    Ops count by their results, or by half their operands, if that is more.
+    The number of results, or half the number of operands, replaces the number of ops if larger.
     """
     listed = () if report is None else report.violations
     races = sum(violation.kind == "Race" for violation in listed)

@@ -1,19 +1,20 @@
-"""Few moves: the cheapest ways to move one slot, or two, of those that violations name.
+"""Find the cheapest ways to move one or two of the slots that violations name.
 
     for move in moves_of(document, rooms, bodies, rigours):     # the cheapest first
         ...                                                     # the caller judges each move
 
-A *body* is the slots that move together: one slot, or the slots of a parameter or state in every
-plan of a session that has it. A body moves to the lowest bytes that are free. Bytes are not free if
-a buffer of the same plan needs them during the body's lifetime, or if another plan keeps them from
-run to run. A parameter or state avoids all bytes of other plans.
+A *body* is a group of slots that move together: one slot, or all slots of a parameter or state in
+the plans of a session. A body moves to the lowest free bytes. Bytes are not free if a buffer of the
+same plan needs them during the body's lifetime, or if another plan keeps them from run to run. A
+parameter or state avoids all bytes of other plans.
 
-Two moves: a body moves to bytes of a neighbour, and the neighbour moves to the lowest free bytes.
+In a double move, a body moves to bytes of a neighbour, and the neighbour moves to the lowest free
+bytes.
 
-A slot whose place the problem states (`fixed`, `own`) is never moved.
+A slot with a place stated by the problem (`fixed`, `own`) is never moved.
 
-Complexity: O(n log n) for each body, n slots; for two moves, as often as there are neighbours, at
-most `NEIGHBOURS`.
+Complexity: O(n log n) for each body, for n slots. A double move costs that for each neighbour, for
+at most `NEIGHBOURS` neighbours.
 
 This module does not examine whether a move cures anything.
 """
@@ -34,33 +35,33 @@ from allocsim.judge.violations import Violation
 from allocsim.model import Document
 
 Body = tuple[tuple[int, int], ...]
-"""(plan, buffer) of slots that move together."""
+"""The (plan, buffer) of the slots that move together."""
 
 BODIES: Final = 8
-"""The most bodies that are tried."""
+"""The largest number of bodies that are tried."""
 
 PLACES: Final = frozenset({"slot", "size", "state", "address", "wait"})
-"""Kinds of change that need another slot, not another belief."""
+"""Kinds of change that need another slot, and not another belief."""
 
 FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "state", "address", "wait"})
 """Kinds of change that few moves can make."""
 
 NEIGHBOURS: Final = 32
-"""The most slots that are tried as a body's neighbour, the nearest in size first."""
+"""The largest number of slots tried as a body's neighbour; the nearest in size come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotMove:
-    """A move of slots: the growth of the peaks in bytes, the rooms after it, the moved slots."""
+    """A move of slots, with the growth of the peaks in bytes and the rooms after the move."""
 
     growth: int
     rooms: Mapping[int, Room]
-    """Plan -> its room after the move; plans without a moved slot are left out."""
+    """For each plan with a moved slot, the room after the move."""
     moved: Body
 
 
 def bodies_of(document: Document, asked: Charges) -> tuple[Body, ...]:
-    """Return the bodies to try: for each change the slot it names, then those of its violations."""
+    """Return the bodies to try: for each change its own slot, then the slots of its violations."""
     found: dict[tuple[int, int], None] = {}
     for change, violations in asked.items():
         slots = [(index, change.buffer) for index in plans_of(document, change)]
@@ -75,7 +76,7 @@ def bodies_of(document: Document, asked: Charges) -> tuple[Body, ...]:
 
 def moved_off(draft: Draft, new: Iterable[Violation], rigour: Rigour) -> bool:
     """Move one slot of each pair that new violations report after a belief was mended. Return False
-    if there is no such pair, no room, or a pair is not of two buffers in one run of these plans.
+    if there is no pair or no room, or if a violation is not about two buffers of one run.
     """
     chosen: dict[int, set[int]] = defaultdict(set)
     for v in new:
@@ -129,7 +130,7 @@ def _cheapest_first(
 
 
 def drafted(base: Draft, move: SlotMove, asked: Iterable[Change]) -> Draft:
-    """Return a draft with a move made; for kinds in `PLACES`, its changes list the moved slots."""
+    """Return a draft with the move made; for kinds in `PLACES`, it lists the moved slots."""
     moved, resized = deepcopy(base.moved), deepcopy(base.resized)
     draft = replace(base, rooms={**base.rooms, **move.rooms}, changes=dict(base.changes), moved=moved, resized=resized)
     for index, buffer in move.moved:
@@ -152,7 +153,7 @@ def give_full_sizes(draft: Draft, asked: Iterable[Change]) -> None:
 
 
 def _body(document: Document, index: int, buffer: int) -> Body:
-    """Return the body of a slot; empty if one of its slots may not move."""
+    """Return the body of a slot; the body is empty if one of its slots may not move."""
     placed = tuple(slot for slot in kin(document, index, buffer) if document.plans[slot[0]].placed[slot[1]])
     told = ((document.plans[number].problem, other) for number, other in placed)
     fixed = any(problem is not None and (problem.own[other] or other in problem.fixed) for problem, other in told)
@@ -160,7 +161,7 @@ def _body(document: Document, index: int, buffer: int) -> Body:
 
 
 def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: Rigour) -> dict[int, Room] | None:
-    """Return the rooms with a body at the lowest bytes free in all its plans; None without any."""
+    """Return the rooms with a body at the lowest bytes free in all its plans, or None."""
     made = {index: rooms[index].copy() for index, _ in body}
     homes = {int(room.plan.program.buffers.arena[buffer]) for index, buffer in body for room in [made[index]]}
     if len(homes) > 1:
@@ -180,7 +181,7 @@ def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: 
     if any(step % int(made[index].plan.program.buffers.alignment[buffer]) for index, buffer in body):
         return None
     at = first_free(taken, step, size)
-    if at + size > room.capacity(arena):  # any room will do: all programs of a document have the same arenas
+    if at + size > room.capacity(arena):  # all programs have the same arenas
         return None
     for index, buffer in body:
         made[index].arena[buffer], made[index].offset[buffer] = arena, at
@@ -190,8 +191,8 @@ def _shifted(document: Document, rooms: Mapping[int, Room], body: Body, rigour: 
 def _elsewhere(
     document: Document, rooms: Mapping[int, Room], slot: tuple[int, int], body: Body
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of other plans that a slot must avoid: bytes kept from run to run or, if the
-    slot is of a parameter or state, all their bytes.
+    """Yield the ranges of other plans that a slot must avoid: bytes kept from run to run. A slot of
+    a buffer that outlasts a run must avoid all bytes of other plans.
     """
     index, buffer = slot
     arena = document.plans[index].program.buffers.arena[buffer]
@@ -208,7 +209,7 @@ def _elsewhere(
 
 
 def _neighbours(room: Room, buffer: int) -> list[int]:
-    """Return the buffers of its arena that live while a buffer lives, nearest in size first."""
+    """Return the buffers of the same arena that live at the same time, nearest in size first."""
     arena = room.plan.program.buffers.arena[buffer]
     near = (room.arena == arena) & (room.nbytes > 0) & room.living(buffer)
     near[buffer] = False
@@ -220,7 +221,7 @@ def _neighbours(room: Room, buffer: int) -> list[int]:
 def _both(
     document: Document, rooms: Mapping[int, Room], body: Body, neighbour: Body, rigour: Rigour
 ) -> dict[int, Room] | None:
-    """Return the rooms with a body moved as if its neighbour were gone, then the neighbour too."""
+    """Return the rooms after a body, and then its neighbour, moved to free bytes."""
     if set(body) & set(neighbour):
         return None
     away = {index: rooms[index].copy() for index in {index for index, _ in (*body, *neighbour)}}

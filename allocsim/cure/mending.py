@@ -1,5 +1,5 @@
-"""Mending the parts of a document other than slots: waits of programs, uploads of runs, beliefs.
-References between the parts stay right.
+"""Mend the parts of a document other than slots: waits of programs, uploads of runs, and beliefs.
+References between the parts stay correct.
 
 This module does not examine the slots (`allocsim.cure.drafting`).
 """
@@ -30,7 +30,7 @@ def with_more_waits(document: Document, waits: Iterable[Change]) -> Document:
 
 
 def with_uploads(document: Document, uploads: Iterable[Change]) -> Document:
-    """Return the document with no run leaving out one of these uploads."""
+    """Return the document changed so that no run leaves out one of these uploads."""
     done = {(upload.program, upload.op) for upload in uploads}
     if not done or document.session is None:
         return document
@@ -43,7 +43,7 @@ def with_uploads(document: Document, uploads: Iterable[Change]) -> Document:
 
 
 def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Change]]:
-    """Return the document with the beliefs of `asked` mended, and the changes made."""
+    """Return the document with the beliefs of `asked` mended, and the list of changes made."""
     made: list[Change] = []
     mended: dict[int, _Beliefs] = {}
     for change, violations in asked.items():
@@ -69,7 +69,7 @@ def with_beliefs(document: Document, asked: Charges) -> tuple[Document, list[Cha
 
 
 def with_book(plan: Plan, problem: Problem) -> Plan:
-    """Return a plan whose events cover the new life of each buffer whose believed life changed."""
+    """Return the plan with its events adapted to the new lives of buffers with a changed belief."""
     old = plan.problem
     if old is None or not len(plan.events):
         return plan
@@ -88,7 +88,7 @@ def with_book(plan: Plan, problem: Problem) -> Plan:
 
 
 class _Beliefs:
-    """The beliefs of a problem while they are mended, one change after another."""
+    """The beliefs of a problem while changes are applied to them one by one."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.span = problem, lifetimes(problem.program)
@@ -97,7 +97,7 @@ class _Beliefs:
         self.gaps, self.apart = dict(problem.gaps), set[tuple[int, int]]()
 
     def mend(self, change: Change, buffer: int, violations: Sequence[Violation]) -> list[Change]:
-        """Make one change of a belief, and return all changes that were made for it."""
+        """Make one change of a belief, and return all changes that this required."""
         made: list[Change] = []
         pairs = {
             (v.buffer, v.other_buffer)
@@ -119,7 +119,9 @@ class _Beliefs:
         return made + [Change(kind="pair", problem=change.problem, buffer=d, other=r) for d, r in sorted(pairs)]
 
     def _alive(self, change: Change, buffer: int) -> Change:
-        """Lengthen a believed lifetime to all accesses, or pin the buffer; return the change."""
+        """Extend a believed lifetime to all accesses, pin the buffer for a `pin`; return the
+        change.
+        """
         start, stop, (first, past) = self.start, self.stop, self.span[buffer]
         begins, ends = bool(start[buffer] > first), bool(stop[buffer] < past)
         start[buffer], stop[buffer] = min(start[buffer], first), max(stop[buffer], past)
@@ -146,7 +148,7 @@ class _Beliefs:
 
 
 def edges_of(document: Document, violations: Iterable[Violation]) -> dict[int, set[tuple[int, int]]]:
-    """Return for each plan the pairs of buffers that violations name, the lower index first."""
+    """Return for each plan the buffer pairs that violations name, with the lower index first."""
     runs = document.runs
     found: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for v in violations:
@@ -170,5 +172,5 @@ def plans_of(document: Document, change: Change) -> tuple[int, ...]:
 
 
 def index_of_part(parts: Sequence[Any], part: object) -> int:
-    """Return the index of a part among `parts`, found by identity."""
+    """Return the index of the object `part` in `parts`, compared by identity."""
     return next(index for index, one in enumerate(parts) if one is part)

@@ -1,4 +1,4 @@
-"""Believed pairs: which of them a plan uses, and at which operand and result of an op.
+"""Find the believed pairs that a plan uses, and the operand and result of each use.
 
 This module does not examine which pairs may not share bytes.
 """
@@ -13,11 +13,11 @@ from allocsim.model import Plan, Problem, Program
 from allocsim.programs.access_steps import NEVER, first_writes
 
 Position = tuple[str, int, int]
-"""Kind of op, operand position, result position."""
+"""The op kind, the operand position and the result position."""
 
 
 def used_pairs(plan: Plan) -> tuple[tuple[int, int], ...]:
-    """Return the believed pairs (donor, recipient) that a plan uses: both begin at one address.
+    """Return the believed pairs (donor, recipient) with both slots at one address.
 
     A believed pair that the plan does not use has no effect. O(pairs).
     """
@@ -33,11 +33,11 @@ def used_pairs(plan: Plan) -> tuple[tuple[int, int], ...]:
 
 
 def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position, ...]:
-    """Return the positions at which a recipient takes over its donor: one for each operand in the
-    donor and result in the recipient of one op.
+    """Return the positions at which a recipient takes over the bytes of its donor. There is a
+    position for each operand in the donor and each result in the recipient.
 
-    That is the op that first writes the recipient; views of the donor count as the donor.
-    O(operands of that op).
+    Only the op that first writes the recipient is examined, and views of the donor count as the
+    donor. O(operands of that op).
     """
     step = int(_first_writes(program)[recipient])
     if step == NEVER:
@@ -54,7 +54,7 @@ def positions_of(program: Program, donor: int, recipient: int) -> tuple[Position
 
 
 def without_positions(problem: Problem, denied: Collection[Position]) -> Problem:
-    """Return a problem without the believed pairs at positions of `denied`. O(pairs)."""
+    """Return the problem without the believed pairs at a position in `denied`. O(pairs)."""
     if not denied:
         return problem
     known = frozenset(denied)

@@ -1,14 +1,14 @@
-"""A cure as a JSON Patch (RFC 6902) of the native document: every change, down to single slots, so
-that any program that edits JSON can apply it.
+"""Write a cure as a JSON Patch (RFC 6902) of the native document. The patch has every change, down
+to single slots, so that any program that edits JSON can apply the cure.
 
-A changed member is written with `add`, which replaces an old value, since a file may leave out
-members that have their default. Rows of programs, problems, plans, ops, slots and runs are named by
-index. A plan that the cure adds is behind the others. `examples/apply_cure.py` applies a patch
-without importing this project.
+A changed member is written with `add`, which replaces an old value, because a file may omit members
+that have their default. Rows of programs, problems, plans, ops, slots and runs are addressed by
+index. A plan that the cure adds comes after the other plans. `examples/apply_cure.py` applies a
+patch without importing this project.
 
-Complexity: O(size of the document), twice.
+Complexity: O(size of the document), for both documents.
 
-This module does not examine why anything changes.
+This module does not examine the reasons for the changes.
 """
 
 import json
@@ -22,11 +22,11 @@ from allocsim.model import Document
 Edit = dict[str, Any]
 
 ROWS: Final = frozenset({"arenas", "programs", "problems", "plans", "ops", "buffers", "values", "slots", "session"})
-"""Members that are lists of rows; a mended document keeps the order of its rows."""
+"""The members that are lists of rows; a mended document keeps the order of these rows."""
 
 
 def patch(before: Document, after: Document) -> tuple[Edit, ...]:
-    """Return the edits that turn `before` into `after`, in the order in which to apply them."""
+    """Return the edits that turn `before` into `after`, in the order of application."""
     return tuple(_members("", _written(before), _written(after)))
 
 

@@ -1,4 +1,4 @@
-"""The price of a cure: growth of the peaks, lost overlap, moved slots; and the planner of a plan.
+"""Compute a cure's price (peak growth, lost overlap, moved slots), and find a plan's planner.
 
 This module does not examine whether the changes cure.
 """
@@ -17,7 +17,7 @@ from allocsim.model import Document, Plan
 
 
 def grown(before: Document, after: Document) -> int:
-    """Return the growth of the peaks in bytes; a new plan is compared with the one it replaces."""
+    """Return the growth of the peaks in bytes; a new plan is compared with the plan it replaces."""
     total = sum(new.peak_bytes - old.peak_bytes for old, new in zip(before.plans, after.plans, strict=False))
     for old_run, run in zip(before.runs, after.runs, strict=False):
         at = index_of_part(after.plans, run.plan)
@@ -37,7 +37,7 @@ def overlap_lost(before: Document, after: Document) -> int:
 
 
 def moves(before: Document, after: Document) -> Iterator[Change]:
-    """Yield a `place` change for each slot that has changed, with its new place and size."""
+    """Yield a `place` change for each changed slot, with the new arena, offset and size."""
     for index, (old, new) in enumerate(zip(before.plans, after.plans, strict=False)):
         changed = (old.arena != new.arena) | (old.offset != new.offset) | (old.nbytes != new.nbytes)
         for buffer in np.flatnonzero(changed).tolist():

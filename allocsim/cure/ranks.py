@@ -1,5 +1,4 @@
-"""An order of buffers that does not depend on their indices: by the first access in the list of
-ops.
+"""Order buffers independently of their indices, by the first access in the list of ops.
 
 This module does not examine bytes and plans.
 """
@@ -15,8 +14,8 @@ from allocsim.model.layout import Int64s
 
 @lru_cache(maxsize=8)
 def ranks(program: Program) -> Int64s:
-    """Return the rank of the first access to each buffer: int64 (buffers,), by op, results before
-    operands. Buffers that are never accessed share the last rank. O(accesses).
+    """Return the rank of each buffer by its first access: int64 (buffers,). Accesses are ordered by
+    op, and results come before operands. Buffers without accesses share the last rank. O(accesses).
     """
     ops = program.ops
     count = len(ops.results) + len(ops.operands)
@@ -30,8 +29,8 @@ def ranks(program: Program) -> Int64s:
 
 
 def ranks_of(program: Program, others: Iterable[Program]) -> Int64s:
-    """Return sort keys of a plan's buffers: int64 (buffers,), by the ranks in its own program. Ties
-    are broken by the other programs that run under the plan, in the order given. O(accesses).
+    """Return sort keys of a plan's buffers, int64 (buffers,), by the ranks in the plan's own
+    program. Ties are broken by the ranks in the other programs, in the given order. O(accesses).
     """
     programs = dict.fromkeys((program, *others))
     if len(programs) == 1:

@@ -1,15 +1,16 @@
-"""Where a buffer can move without moving any other: the lowest bytes that no other buffer needs
-during its lifetime.
+"""Find the lowest bytes to which a buffer can move without moving another buffer: the lowest bytes
+that no other buffer needs during its lifetime.
 
-A buffer needs the largest of three sizes: of its slot, of the buffer at the high end of its sizes,
-and of the belief. It needs them from the first to the last step of its real and its believed life,
-and to the run's end if it is pinned. A parameter or state needs its bytes in every run, and so does
-a buffer whose content one run leaves for another. If a plan runs several programs, their steps are
-not comparable, and every buffer counts as alive at all steps.
+A buffer needs the largest of three sizes: the slot's size, the largest size of the buffer itself,
+and the believed size. The buffer needs its bytes from the first to the last step of its real and
+its believed life, or to the run's end if the buffer is pinned. A parameter or state needs its bytes
+in every run, and so does a buffer whose content one run leaves for another. If a plan runs several
+programs, their steps are not comparable, and every buffer counts as alive at all steps.
 
-`Rigour` says which bytes a moved buffer avoids: those of buffers alive with it; those of every
-buffer, for streams without a common order; or all bytes below the highest end of any plan, for
-bytes of its own. This module does not check a move: the caller has the result judged.
+`Rigour` selects the bytes that a moved buffer avoids. `LIVING`: the bytes of buffers alive at the
+same time. `EVERYBODY`: the bytes of every buffer, for streams without a common order. `FRESH`: all
+bytes below the highest end of any plan. This module does not check a move, so the caller must pass
+the result to the judge.
 
 Complexity: O(buffers) for each buffer moved.
 
@@ -30,7 +31,7 @@ from allocsim.model.layout import LIMIT, Int64s
 
 
 class Rigour(IntEnum):
-    """Which buffers a moved buffer avoids (see the module)."""
+    """The bytes that a moved buffer avoids, as defined in the module docstring."""
 
     LIVING = 0
     EVERYBODY = 1
@@ -39,33 +40,34 @@ class Rigour(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Room:
-    """The slots of one plan while some of them move."""
+    """The slots of one plan while some slots are moved."""
 
     plan: Plan
     arena: Int64s
     offset: Int64s
     nbytes: Int64s
-    """int64 (buffers,): the bytes that each buffer needs; they are needed in [start, stop)."""
+    """int64 (buffers,): the number of bytes that each buffer needs at the steps [start, stop)."""
     start: Int64s
     stop: Int64s
     first: Int64s
-    """int64 (buffers,): sort keys that do not depend on their indices (`ranks_of`)."""
+    """int64 (buffers,): sort keys that do not depend on the buffers' indices (`ranks_of`)."""
     foreign: tuple[tuple[int, int, int], ...]
-    """(arena, low, high) of bytes that other plans keep from run to run."""
+    """The (arena, low, high) of bytes that other plans keep from run to run."""
     ends: tuple[int, ...]
     """For each arena, the highest end of any slot of any plan."""
     lasts: Bools
-    """Bool (buffers,): parameters, states, and buffers whose content one run leaves for another."""
+    """Bool (buffers,): True for parameters, states, and buffers with content for a later run."""
 
     def copy(self) -> "Room":
-        """Return a copy whose slots can be moved without moving the slots of this room."""
+        """Return a copy; moving slots of the copy leaves this room unchanged."""
         return replace(self, arena=self.arena.copy(), offset=self.offset.copy(), nbytes=self.nbytes.copy())
 
     def move(self, buffers: Collection[int], rigour: Rigour, *, stay: bool = False) -> bool:
-        """Move buffers to the lowest bytes that are free for them, large ones first.
+        """Move buffers to the lowest bytes that are free for each, large buffers first.
 
-        With `stay`, a buffer stays if all bytes that it needs are free at its present offset.
-        Return False if a buffer finds no room; the buffers before it have moved.
+        If `stay` is set, a buffer stays if all bytes that the buffer needs are free at its present
+        offset. Return False if there is no room for a buffer; earlier buffers have then already
+        moved.
         """
         chosen = sorted(
             buffers, key=lambda b: (-int(self.nbytes[b]), int(self.start[b]), int(self.stop[b]), int(self.first[b]))
@@ -102,7 +104,9 @@ class Room:
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def living(self, buffer: int) -> Bools:
-        """Bool (buffers,): buffers whose life meets that of `buffer`, itself included."""
+        """Return Bool (buffers,): True for buffers that live together with `buffer`, also for
+        itself.
+        """
         mask: Bools = (self.start < self.stop[buffer]) & (self.start[buffer] < self.stop)
         return mask
 
@@ -112,12 +116,12 @@ class Room:
         return LIMIT if limit is None else limit
 
     def peak(self) -> int:
-        """Return the highest end of a slot in bytes, summed over arenas."""
+        """Return the sum over all arenas of the highest end of a slot, in bytes."""
         return highest(self.plan.program, self.arena, self.offset, self.nbytes)
 
 
 def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
-    """Return the lowest multiple of `step` at which `size` bytes meet no range of `taken`."""
+    """Return the lowest multiple of `step` at which `size` bytes overlap no range of `taken`."""
     at = 0
     for low, high in sorted(taken):
         if at + size <= low:
@@ -127,7 +131,7 @@ def first_free(taken: Iterable[tuple[int, int]], step: int, size: int) -> int:
 
 
 def rooms_of(document: Document) -> dict[int, Room]:
-    """Return the rooms of all plans of a document, by index."""
+    """Return the rooms of all plans of a document, by the index of the plan."""
     plans, lasts = document.plans, lasting(document)
     shared = document.session is not None and len(plans) > 1
     kept = [_kept(*row) for row in zip(plans, lasts, strict=True)] if shared else []
@@ -183,8 +187,8 @@ def _kept(plan: Plan, lasts: Bools) -> list[tuple[int, int, int]]:
 
 
 def lasting(document: Document) -> list[Bools]:
-    """Return for each plan, Bool (buffers,), which buffers outlast a run: parameters, states, and
-    buffers whose upload a run leaves out because an earlier run left the content.
+    """Return for each plan Bool (buffers,), True for buffers that outlast a run. These are
+    parameters, states, and buffers with an upload that some run leaves out.
     """
     found: dict[int, Bools] = {id(plan): plan.program.buffers.persistent.copy() for plan in document.plans}
     for run in document.runs:
@@ -202,7 +206,7 @@ def programs_under(document: Document) -> list[list[Program]]:
 
 
 def kin(document: Document, index: int, buffer: int) -> list[tuple[int, int]]:
-    """Return (plan, buffer) of a buffer; in a session, of a parameter or state in all plans."""
+    """Return the (plan, buffer) that are this buffer; a session may have it in several plans."""
     buffers = document.plans[index].program.buffers
     if document.session is None or not buffers.persistent[buffer]:
         return [(index, buffer)]

@@ -1,8 +1,8 @@
-"""Settling a change: the slots that it requires to move are moved in a draft.
+"""Settle a change: move the slots that the change requires to move, in a draft.
 
 The violations of a change name pairs of buffers that may not share bytes (`edges_of`). Either
-buffer of a pair may move. Each way is tried in a copy of the room; the way with the lowest peak is
-taken, then the way with the fewest moved slots.
+buffer of a pair may move. Each choice is tried in a copy of the room. The choice with the lowest
+peak is taken, then the choice with the fewest moved slots.
 
 Complexity: O(buffers) for each buffer moved.
 
@@ -20,11 +20,11 @@ from allocsim.judge.violations import Violation
 from allocsim.model import OWN
 
 Edges = set[tuple[int, int]]
-"""Pairs of buffers, the lower first."""
+"""Pairs of buffers, with the lower index first."""
 
 
 def settle(draft: Draft, change: Change, violations: Sequence[Violation], rigour: Rigour, *, by_wait: bool) -> bool:
-    """Move the slots that a change requires to move; return False if one finds no room."""
+    """Move the slots that a change requires to move; return False without room for a slot."""
     if change.kind == "upload" or (change.kind == "wait" and (by_wait or change.plan is None)):
         return True
     if change.kind == "stale":
@@ -47,10 +47,10 @@ def settle(draft: Draft, change: Change, violations: Sequence[Violation], rigour
 def _parted(
     draft: Draft, index: int, pairs: Edges, change: Change, violations: Sequence[Violation], *, rigour: Rigour
 ) -> bool:
-    """Place the pairs of a plan apart: the buffer of the change moves, or all its partners do."""
+    """Place the pairs of a plan apart: the change's buffer moves, or all its partners move."""
     plan, room, focus = draft.document.plans[index], draft.rooms[index], change.buffer
     own_faults = any(v.other_buffer is None and v.plan == index and v.buffer == focus for v in violations)
-    stay = own_faults and change.kind in {"size", "slot"}  # if its bytes are free, only its size is wrong
+    stay = own_faults and change.kind in {"size", "slot"}  # if the buffer's bytes are free, only its size is wrong
     if change.kind == "size" or stay:
         draft.resized[index].add(focus or 0)
     lasting = focus is not None and any(number != index for number, _ in kin(draft.document, index, focus))
@@ -76,7 +76,7 @@ def _parted(
 
 
 def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting: bool) -> list[set[int]]:
-    """Return sets of buffers, each of which would resolve all pairs of `left` by moving."""
+    """Return sets of buffers; moving all buffers of one set would resolve all pairs of `left`."""
     focus = change.buffer
 
     def age(buffer: int) -> tuple[int, ...]:
@@ -98,10 +98,10 @@ def _ways(room: Room, left: Edges, change: Change, *, own_faults: bool, lasting:
 def _tried(
     draft: Draft, index: int, moving: set[int], change: Change, rigour: Rigour, *, stay: bool
 ) -> tuple[tuple[int, int], Room, set[int]] | None:
-    """Return the price (peak, count) of moving some buffers, the room after it, and the moved
-    buffers; None if they cannot move.
+    """Return the price (peak, count) of moving some buffers, the room after the move, and the moved
+    buffers. Return None if the buffers cannot move.
 
-    A buffer with a fixed offset moves only for a change of its own slot, and to that offset.
+    A buffer with a fixed offset moves only for a change of its own slot, and only to that offset.
     """
     plan, focus = draft.document.plans[index], change.buffer
     fixed = plan.problem.fixed if plan.problem is not None else {}
@@ -118,7 +118,7 @@ def _tried(
 
 
 def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
-    """Give a parameter or state its first address in every plan; buffers in its way move."""
+    """Give a parameter or state its first address in every plan; overlapping buffers move."""
     index = change.plan or 0
     slots = dict(reversed(kin(draft.document, index, change.buffer or 0)))  # the first of each plan
     home: tuple[int, int] | None = None
@@ -141,7 +141,7 @@ def _readdressed(draft: Draft, change: Change, rigour: Rigour) -> bool:
 
 
 def _denied(draft: Draft, change: Change, rigour: Rigour) -> bool:
-    """Move every result of a kind of op that begins at the address of the unsafe operand."""
+    """Move every result of the op kind that begins at the address of the unsafe operand."""
     for index, plan in enumerate(draft.document.plans):
         recipients = over_operands(plan, change)
         if recipients and not draft.rooms[index].move(recipients, rigour):

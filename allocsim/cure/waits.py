@@ -1,14 +1,15 @@
-"""Waits that order pairs of ops: few waits that cover all pairs, and their price.
+"""Find few waits that order all given pairs of ops, and the price of these waits.
 
-A wait (op, after) orders `after`, and every op before it, before `op` and every op behind it. A
-pair is the interval `[earlier, later]` of the list of ops. Between two streams, a wait covers the
-pairs whose interval contains that of the wait. The pairs are taken by their later op: the first
-pair not covered gets a wait of its later op on the latest earlier op of any pair begun by then.
-That is the least number for two streams. With more streams, others may imply a wait; it is dropped.
+A wait (op, after) orders `after` and every op before it before `op` and every op after that. A pair
+is the interval `[earlier, later]` of the list of ops. Between two streams, a wait covers each pair
+with an interval that contains the interval of the wait. The pairs are processed in the order of
+their later op. The first uncovered pair gets a wait of its later op. That op waits for the latest
+`earlier` op of all uncovered pairs that precedes it. For two streams, the number of waits is
+minimal. With more streams, a wait that other waits imply is dropped.
 
 The price of waits is the number of pairs of ops that could overlap before and no longer can.
 
-Complexity: O(pairs log pairs) for the cover; O(ops x streams) for each order.
+Complexity: O(pairs log pairs + pairs x waits) for the cover, and O(ops x streams) for each order.
 
 This module does not examine bytes, and how long ops take.
 """
@@ -26,15 +27,15 @@ from allocsim.model import Program
 from allocsim.model.layout import Int64s
 
 Pair = tuple[int, int]
-"""The op that is later in the list, and the earlier one."""
+"""The op that is later in the list, and the earlier op."""
 
 PRUNED: Final = 64
-"""The most waits for which `pruned` tries to leave out each one; beyond, it drops none."""
+"""The largest number of waits for which `pruned` tries to leave out each wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered:
-    """The happens-before order of ops, by their streams and waits."""
+    """The happens-before order of ops that streams and waits guarantee."""
 
     stream: Int64s
     waits: tuple[tuple[int, ...], ...]
@@ -48,7 +49,7 @@ class Ordered:
         return cls(stream=stream.astype(np.int64), waits=tuple(tuple(after[a:b]) for a, b in pairwise(bounds)))
 
     def waiting(self, more: Iterable[Pair]) -> "Ordered":
-        """Return the order with more waits; a wait is an op and the earlier op it waits for."""
+        """Return the order with further waits, each an op and the earlier op to wait for."""
         added: dict[int, list[int]] = defaultdict(list)
         for op, after in more:
             added[op].append(after)
@@ -58,7 +59,7 @@ class Ordered:
     @cached_property
     def known(self) -> Int64s:
         """int64 (ops, streams): for each op and stream, the last op of that stream that happens
-        before the op or is the op; -1 if none does.
+        before the op or is the op itself. -1 if there is no such op.
         """
         count = int(self.stream.max(initial=0)) + 1
         known = np.full((len(self.stream), count), -1, dtype=np.int64)
@@ -72,11 +73,11 @@ class Ordered:
         return known
 
     def before(self, first: int, second: int) -> bool:
-        """Whether one op happens before another."""
+        """Whether op `first` happens before op `second`, or both are one op."""
         return bool(self.known[second, self.stream[first]] >= first)
 
     def overlapping(self) -> int:
-        """The number of pairs of ops without an order: O(ops x streams)."""
+        """Return the number of pairs of ops without an order. O(ops x streams x log ops)."""
         ops = np.arange(len(self.stream))
         total = 0
         for stream in range(self.known.shape[1]):
@@ -89,7 +90,7 @@ class Ordered:
 
 
 def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """Return few waits (op, after) that order every pair; no wait if all pairs are ordered."""
+    """Return few waits (op, after) that order all pairs; empty if all are already ordered."""
     between: dict[tuple[int, int], set[Pair]] = defaultdict(set)
     for later, earlier in pairs:
         if not ordered.before(earlier, later):
@@ -107,7 +108,7 @@ def covering(ordered: Ordered, pairs: Iterable[Pair]) -> tuple[Pair, ...]:
 
 
 def pruned(ordered: Ordered, waits: Sequence[Pair], pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """Return the waits without those that are not needed to order these pairs."""
+    """Return the waits without the waits that are not needed to order these pairs."""
     left = list(waits)
     for wait in waits if 1 < len(waits) <= PRUNED else ():
         fewer = [one for one in left if one != wait]

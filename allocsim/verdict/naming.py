@@ -309,7 +309,7 @@ state                      | C07 caller     |                  | the program rea
 wait                       | C09 schedule   | given_back       | two accesses race: the bytes were freed in the order of one stream, and another stream still used them
 wait                       | C09 plan       | of_plan          | two accesses race because the planner gave both buffers the same bytes
 wait                       | C09 schedule   |                  | two accesses race, and they would also race if no two buffers shared bytes
-late                       | C05 caller     |                  | the host reads an output after its memory has been taken
+late                       | C05 caller     |                  | the host reads an output after its memory has been reused
 runs                       | C09 schedule   |                  | two runs that do not wait for each other access the same memory
 unwritten                  | C14 caller     |                  | an op reads bytes that nobody wrote
 mutation                   | program caller |                  | the program reads a value after the program has overwritten it, and no plan can mend that

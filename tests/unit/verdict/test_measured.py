@@ -150,9 +150,7 @@ def test_a_difference_without_an_origin_is_unknown_and_said():
     verdict = judge(evidence(origins=(), diverges=True))
     assert (verdict.detectors["D"]["status"], verdict.detectors["D"]["count"]) == ("violations", 1)
     (finding,) = verdict.joint
-    assert (
-        finding.text == "the default run differs from the reference, but no op was found that makes the difference"
-    )
+    assert finding.text == "the default run differs from the reference, but no op was found that makes the difference"
 
 
 def test_each_use_of_an_unsafe_pair_counts_once_and_the_first_is_the_verdict():

@@ -555,7 +555,7 @@ CASES = (
         fault="schedule",
     ),
     Planted(
-        row="the host reads an output after its memory has been taken",
+        row="the host reads an output after its memory has been reused",
         document=replayed(),
         class_="C05",
         fault="caller",
