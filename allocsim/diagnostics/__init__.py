@@ -1,13 +1,13 @@
-"""Sentences for the violations of the judge: the one place that makes them from records.
+"""Make the sentences for the judge's violations; no other package makes sentences from records.
 
     report = check(document)      # the judge's report, with a sentence and names in each record
     told(report, document)        # the same report, with sentences and names added
 
-The judge returns records without sentences (`allocsim.judge.violations`). `sentences` has a
-function for each kind of violation; it makes the sentence from the record and the facts of its
-document. `asked_facts` lists the facts that such a function may ask for.
+The judge returns records without sentences (`allocsim.judge.violations`). The module `sentences`
+has a function for each kind of violation, which makes the sentence from the record and the facts of
+its document. The module `asked_facts` lists the facts that these functions may use.
 
-What this package does not see: how violations are found, causes and cures.
+This package does not find violations, causes or cures.
 """
 
 from dataclasses import replace
@@ -24,25 +24,25 @@ Found = TypeVar("Found", bound=Defects)
 
 
 def check(document: "Document", **options: Any) -> Report:
-    """Judge every run and every belief of a document; arguments, errors and cost are those of
-    `allocsim.judge.fast.check`.
+    """Judge every run and every belief of a document. Arguments, errors and cost are the same as
+    for `allocsim.judge.fast.check`.
 
-    Each record has its sentence and the names of the ops, values and buffers it names.
+    Each returned record has its sentence and the names of its ops, values and buffers.
     """
-    from allocsim.judge.fast import check as judged  # noqa: PLC0415 - numpy, and here alone
+    from allocsim.judge.fast import check as judged  # noqa: PLC0415 - imports numpy, which only this function needs
 
     return told(judged(document, **options), document)
 
 
 def told(report: Found, document: "Document") -> Found:
-    """Return a report with a sentence and names in each of its records. O(records)."""
-    from allocsim.diagnostics.document_facts import DocumentFacts  # noqa: PLC0415 - numpy, and here alone
+    """Return the report with a sentence and names added to each record. O(records)."""
+    from allocsim.diagnostics.document_facts import DocumentFacts  # noqa: PLC0415 - imports numpy, which only this function needs
 
     return worded(report, DocumentFacts(document))
 
 
 def worded(report: Found, facts: AskedFacts) -> Found:
-    """Return a report with a sentence and names in each record, from `facts`."""
+    """Return the report with a sentence and names, made from `facts`, added to each record."""
     return replace(
         report,
         violations=tuple(in_words(facts, v) for v in report.violations),
@@ -51,7 +51,7 @@ def worded(report: Found, facts: AskedFacts) -> Found:
 
 
 def in_words(facts: AskedFacts, v: Violation) -> Violation:
-    """Return a record with its sentence and the names of the ops, values and buffers it names."""
+    """Return the record with its sentence and the names of its ops, values and buffers."""
     return replace(v, message=sentence(facts, v), names=names_of(facts, v))
 
 

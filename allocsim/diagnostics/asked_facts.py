@@ -1,13 +1,13 @@
-"""The facts of a document that sentences ask for, by index.
+"""Define the facts of a document that sentences use, looked up by index.
 
     document_facts.DocumentFacts(document)       for a document in memory
     plain_facts.PlainFacts(record)               for the records of the plain judge, without numpy
 
-A sentence passes a program to these methods unread; only the methods know its fields.
+The code of a sentence passes a program to these methods; only the methods read its fields.
 
 Complexity: O(1) for each method; `sides` is O(operands of the op).
 
-This module does not examine violations and words.
+This module does not examine violations and makes no words.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferPlace:
-    """Where a plan puts a buffer."""
+    """The slot that a plan gives a buffer."""
 
     arena: int
-    """Index of the arena; below 0 for a buffer in memory of its own, or without a slot."""
+    """The index of the arena; negative for a buffer in memory of its own or without a slot."""
     own: bool
     offset: int
     nbytes: int
@@ -30,7 +30,7 @@ class BufferPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferBelief:
-    """What a problem states of one buffer."""
+    """The belief that a problem states about one buffer."""
 
     start: int
     stop: int
@@ -41,43 +41,43 @@ class BufferBelief:
 
 
 class AskedFacts(Protocol):
-    """The facts that a sentence may ask for; indices are those of the document."""
+    """The facts that a sentence may use; all indices are indices of the document's tables."""
 
     def program(self, index: int) -> Any:
-        """Return a program."""
+        """Return the program with the index `index`."""
 
     def ran(self, run: int) -> Any:
-        """Return the program of a run."""
+        """Return the program that a run executes."""
 
     def arena(self, program: Any, index: int) -> tuple[str, int | None]:
-        """Return name, and capacity in bytes or None, of an arena."""
+        """Return the name of an arena, and its capacity in bytes, or None if it is unbounded."""
 
     def op(self, program: Any, step: int) -> tuple[str, str, str]:
-        """Return name of an op, name of its stream, and its kind."""
+        """Return the name of an op, the name of its stream, and the kind of the op."""
 
     def steps(self, program: Any) -> int:
         """Return the number of ops of a program."""
 
     def sides(self, program: Any, step: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the operands and the results of an op."""
+        """Return the values that are the operands and the results of an op."""
 
     def value(self, program: Any, index: int) -> tuple[str, int]:
-        """Return name and buffer of a value."""
+        """Return the name and the buffer of a value."""
 
     def buffer(self, program: Any, index: int) -> tuple[str, int, int]:
-        """Return name, alignment and arena of a buffer."""
+        """Return the name, the alignment and the arena of a buffer."""
 
     def nbytes(self, program: Any, index: int, end: int | None) -> int:
-        """Return the size of a buffer in bytes; `end` 0 or 1: the low or high end of its range."""
+        """Return a buffer's size in bytes; `end` 0 or 1 selects the low or high end of a range."""
 
     def slot(self, plan: int, buffer: int) -> BufferPlace:
-        """Return where a plan puts a buffer."""
+        """Return the slot that a plan gives a buffer."""
 
     def belief(self, problem: int, buffer: int, end: int | None) -> BufferBelief:
-        """Return what a problem states of a buffer."""
+        """Return the belief that a problem states about a buffer."""
 
     def stated(self, problem: int) -> frozenset[str]:
-        """Return the names of the lists that the document gives for a problem."""
+        """Return the names of the lists that the document states for a problem."""
 
     def problem_of(self, program: int, plan: int) -> int | None:
-        """Return the problem by which a program without ops is judged; None if it has ops."""
+        """Return the problem used to judge a program without ops; None if the program has ops."""

@@ -1,6 +1,6 @@
-"""The facts that sentences ask for (`asked_facts`), from a document in memory.
+"""Look up the facts that sentences use (`asked_facts`) in a document in memory.
 
-This module does not examine violations and words.
+This module does not examine violations and makes no words.
 """
 
 from collections.abc import Sequence

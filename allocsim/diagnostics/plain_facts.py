@@ -1,7 +1,7 @@
-"""The facts that sentences ask for (`asked_facts`), from the records that the plain judge reads; it
-needs only the standard library.
+"""Look up the facts that sentences use (`asked_facts`) in the records that the plain judge reads.
+This module needs only the standard library.
 
-This module does not examine records of violations and words.
+This module does not examine violations and makes no words.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from allocsim.judge.plain.document_records import OWN, DocumentRecord, ProgramRe
 
 
 class PlainFacts:
-    """The facts of a document as the plain judge reads it."""
+    """The facts of a document as the plain judge has read the document."""
 
     def __init__(self, document: DocumentRecord) -> None:
         self.document = document

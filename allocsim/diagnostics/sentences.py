@@ -1,10 +1,11 @@
-"""One sentence for each kind of violation, from its record and the facts of its document.
+"""Make the sentence of a violation from its record and the facts of its document.
 
     sentence(facts, record)     "op 3 'add' reads bytes [0, 256) of buffer 0 'x' ..."
     names_of(facts, record)     the names of all ops, values and buffers of a record
 
-A row of `SENTENCES` makes the sentence of a kind. A sentence is one line; it names ops, values and
-buffers as `op 17 'mul_1'`, places as `cpu[128, 384)`, and at most three ranges of bytes.
+`SENTENCES` has a function for each kind of violation. A sentence is one line. Ops, values and
+buffers are written as `op 17 'mul_1'`, and addresses as `cpu[128, 384)`. At most three byte ranges
+are listed.
 
 This module does not examine how defects are found, and which party is at fault.
 """
@@ -19,9 +20,9 @@ Words = Callable[["_Record"], str]
 
 
 def sentence(facts: AskedFacts, v: Violation) -> str:
-    """Return the sentence for a record."""
+    """Return the sentence for the record `v`."""
     said = SENTENCES[v.kind](_Record(facts, v))
-    more = "; more of its pieces may be wrong" if v.more.partial else ""
+    more = "; more bytes of this read may be wrong" if v.more.partial else ""
     ends = f" (at the {' and the '.join(v.ends)} end of the sizes)" if v.ends else ""
     return f"{said}{more}{ends}"
 
@@ -45,7 +46,7 @@ def names_of(facts: AskedFacts, v: Violation) -> dict[str, str]:
 
 
 class _Record:
-    """A record with the facts of its document, and the phrases of which sentences consist."""
+    """A record with the facts of its document, and methods that make the phrases of sentences."""
 
     def __init__(self, facts: AskedFacts, v: Violation) -> None:
         self.facts, self.v, self.more = facts, v, v.more
@@ -56,7 +57,7 @@ class _Record:
         self._end = None if v.ends is None else int("low" not in v.ends)
 
     def op(self, step: int | None, program: Any = None) -> str:
-        """Return `op 17 'mul_1'`; an op without a name has its kind there."""
+        """Return `op 17 'mul_1'`; if the op has no name, its kind is used instead."""
         name, _, kind = self.facts.op(program or self.program, step or 0)
         return f"op {step} {name or kind!r}"
 
@@ -65,12 +66,14 @@ class _Record:
         return f"value {index} {self.facts.value(program or self.program, index or 0)[0]!r}"
 
     def buffer(self, index: int | None = None, program: Any = None) -> str:
-        """Return `buffer 2 'x'`; by default for the record's own buffer."""
+        """Return `buffer 2 'x'`; the default is the record's own buffer."""
         index = self.v.buffer if index is None else index
         return f"buffer {index} {self.facts.buffer(program or self.program, index or 0)[0]!r}"
 
     def slot(self, index: int | None = None) -> str:
-        """Return `cpu[128, 384)`, the addresses of a buffer's bytes, or words if it has none."""
+        """Return the addresses of a buffer as `cpu[128, 384)`, or words for a buffer outside the
+        arenas.
+        """
         index = (self.v.buffer if index is None else index) or 0
         place = self.facts.slot(self.v.plan or 0, index)
         if place.arena < 0:
@@ -87,35 +90,35 @@ class _Record:
         return self.facts.nbytes(self.program, self.v.buffer or 0, self._end)
 
     def belief(self, index: int | None = None) -> Any:
-        """Return the belief of the record's problem about its buffer, or about buffer `index`."""
+        """Return the belief of the record's problem about buffer `index`, by default its own."""
         buffer = self.v.buffer if index is None else index
         return self.facts.belief(self.v.problem or 0, buffer or 0, self._end)
 
     def span(self, index: int | None = None) -> str:
-        """Return `[0, 4) less [1, 2)`: the believed life of a buffer."""
+        """Return the believed life of a buffer with its gaps, as `[0, 4) less [1, 2)`."""
         belief = self.belief(index)
         gaps = ", ".join(f"[{low}, {high})" for low, high in belief.gaps[:2])
         more = " and more" if len(belief.gaps) > 2 else ""
         return f"[{belief.start}, {belief.stop})" + (f" less {gaps}{more}" if gaps else "")
 
     def witness(self, run: int | None, op: int | None, value: int | None, content: tuple[int, int] | None) -> str:
-        """Return in words the write or content that a read found, or should have found."""
+        """Return in words the write or initial content that a read found, or should have found."""
         if run is not None:
             program = self.facts.ran(run)
             named = "" if value is None else f" ({self.value(value, program)})"
             return f"{self.op(op, program)} of run {run}{named}"
         if content is None:
-            return "nobody" if self.told else "no op"
-        return f"the content laid for {self.buffer(content[1], self.facts.program(content[0]))}"
+            return "no write" if self.told else "no op"
+        return f"the initial content of {self.buffer(content[1], self.facts.program(content[0]))}"
 
 
 def _bytes(found: Sequence[Range]) -> str:
-    """Return `bytes [0, 4), [8, 12)`."""
+    """Return byte ranges as `bytes [0, 4), [8, 12)`, or `no bytes`."""
     return f"bytes {_listed(found, ' ranges')}" if found else "no bytes"
 
 
 def _listed(found: Sequence[Range], what: str = "") -> str:
-    """Return at most three ranges in words, and the number of further ranges."""
+    """Return at most three ranges as text, with the number of further ranges."""
     more = f" and {len(found) - 3} more{what}" if len(found) > 3 else ""
     return ", ".join(f"[{low}, {high})" for low, high in found[:3]) + more
 
@@ -132,24 +135,24 @@ def _finder(r: _Record) -> str:
 
 
 def _stale(r: _Record) -> str:
-    content = r.more.want_content or (r.v.program or 0, r.v.buffer or 0)  # what is stale was written, or is content
+    content = r.more.want_content or (r.v.program or 0, r.v.buffer or 0)  # or an op wrote it
     wanted = r.witness(r.v.want_run, r.v.want_op, r.more.want_value, content)
     found = _finder(r)
     if found == wanted:
-        return f"{_read(r)} in {r.slot()}: they hold bytes of {found}, but others than they should"
-    return f"{_read(r)} in {r.slot()}: they hold what {found} left there, not what {wanted} did"
+        return f"{_read(r)} in {r.slot()}: they hold bytes of {found}, but not the right ones"
+    return f"{_read(r)} in {r.slot()}: their content comes from {found}, not from {wanted}"
 
 
 # writes -------------------------------------------------------------------------------------------
 
 WHY_UNSAFE: Final = {
-    "sets": "they cover different sets of bytes, and the pair is not declared `whole`",
+    "sets": "the two cover different sets of bytes, and the pair is not declared `whole`",
     "refused": "the table of kinds calls the pair unsafe",
-    "addresses": "they begin at different addresses",
-    "not contiguous": "one of them is not contiguous, or the result is larger than the operand",
-    "layouts": "their layouts differ",
+    "addresses": "the two begin at different addresses",
+    "not contiguous": "one of the two is not contiguous, or the result is larger than the operand",
+    "layouts": "the layouts of the two differ",
     "undeclared": "not every pair of positions is declared",
-    "": "beyond what the kernel promises",
+    "": "the kernel does not promise that this is safe",
 }
 
 
@@ -157,7 +160,7 @@ def _laid_over(r: _Record, reason: str) -> str:
     results = [v for v in r.facts.sides(r.program, r.step)[1] if v != r.v.value]
     mine = [v for v in results if r.facts.value(r.program, v)[1] == r.v.other_buffer]
     other = r.value(r.more.other_value if r.more.other_value is not None else mine[0] if mine else r.v.value)
-    return f"{r.op(r.v.op)} lays {other} over {r.value(r.v.value)}, {r.bytes()} of {r.buffer()} in {r.slot()}, {reason}"
+    return f"{r.op(r.v.op)} puts {other} over {r.value(r.v.value)}, {r.bytes()} of {r.buffer()} in {r.slot()}, {reason}"
 
 
 # slots --------------------------------------------------------------------------------------------
@@ -219,7 +222,7 @@ def _too_short(r: _Record) -> str:
             f"{_segments(r, live)}, so at step {max(step, 0)}"
         )
     if r.v.op is None:
-        return f"{r.buffer()} is believed to live in steps {r.span()}, and lives in others"
+        return f"{r.buffer()} is believed to live in steps {r.span()}, but it also lives in other steps"
     operands, results = r.facts.sides(r.program, r.step)
     mine = [v for v in operands if r.facts.value(r.program, v)[1] == r.v.buffer]
     verb = "reads" if mine else "writes"
@@ -255,16 +258,16 @@ def _too_long(r: _Record) -> str:
 
 def _bad_size(r: _Record) -> str:
     believed, size = r.belief().nbytes, r.nbytes()
-    return f"{r.buffer()} is believed to have {believed} bytes; it has {size}: {size - believed} are lost"
+    return f"{r.buffer()} is believed to have {believed} bytes; it has {size}: {size - believed} are missing"
 
 
 WHY_BAD: Final[dict[str, str]] = {
-    "unaccessed": "one of them is never accessed",
+    "unaccessed": "one of the two is never accessed",
     "apart": "at no op does a segment of the donor, {donor}, end and one of the recipient, {recipient}, begin",
     "not given": "{op} does not only read the donor",
     "not taken": "{op} does not only write the recipient",
-    "undeclared": "{op} declares no such pair, or would read bytes that it has written",
-    "": "no op hands the bytes on",
+    "undeclared": "{op} does not declare this pair, or would read bytes after it has overwritten them",
+    "": "no op reads the one and writes the other in place",
 }
 
 
@@ -274,7 +277,7 @@ def _bad_share(r: _Record) -> str:
         recipient=_segments(r, r.more.other_live),
         op="" if r.more.at is None else r.op(r.more.at),
     )
-    return f"{r.buffer(r.v.other_buffer)} is believed to be free to take the bytes of {r.buffer()}, and must not: {why}"
+    return f"{r.buffer(r.v.other_buffer)} is believed to be free to take the bytes of {r.buffer()}, but must not take them: {why}"
 
 
 # promises -----------------------------------------------------------------------------------------
@@ -302,7 +305,7 @@ def _size_ignored(r: _Record) -> str:
 
 def _own_untold(r: _Record) -> str:
     return (
-        f"{r.buffer()} is answered with memory of its own, which nobody told; its {r.belief().nbytes} bytes are in no "
+        f"{r.buffer()} is in memory of its own, but its problem does not state that; its {r.belief().nbytes} bytes count in no "
         "arena and in no peak"
     )
 
@@ -317,7 +320,7 @@ def _event(r: _Record, done: str) -> str:
 
 def _outside(r: _Record) -> str:
     pin = " and is pinned" if r.belief().pinned else ""
-    missed = f": it is nowhere in step {r.more.live[0][0]}" if r.more.live else ""
+    missed = f": it has no memory in step {r.more.live[0][0]}" if r.more.live else ""
     done = "allocates" if r.more.reason == "alloc" else "frees" if r.told else "leaves free"
     return f"{_event(r, done)}, which is believed to live in steps {r.span()}{pin}{missed}"
 
@@ -353,24 +356,24 @@ def _race(r: _Record) -> str:
 
 SENTENCES: Final[dict[str, Words]] = {
     "UninitialisedRead": lambda r: f"{_read(r)}: nothing wrote them before",
-    "OverwrittenRead": lambda r: f"{_read(r)}: the program itself wrote over them, by {_finder(r)}",
+    "OverwrittenRead": lambda r: f"{_read(r)}: the program itself overwrote them, by {_finder(r)}",
     "StaleRead": _stale,
-    "HistoryRead": lambda r: f"{_read(r)}: they date from an earlier run, by {_finder(r)}",
+    "HistoryRead": lambda r: f"{_read(r)}: they were written in an earlier run, by {_finder(r)}",
     "UnsafeInPlace": lambda r: _laid_over(r, f"unsafely: {WHY_UNSAFE[r.more.reason]}"),
-    "AssumedInPlace": lambda r: _laid_over(r, "exactly; nobody knows what the kernel promises"),
-    "ResultsOverlap": lambda r: _laid_over(r, "both are results of the op"),
+    "AssumedInPlace": lambda r: _laid_over(r, "exactly; the document does not state what the kernel promises"),
+    "ResultsOverlap": lambda r: _laid_over(r, "and both are results of the op"),
     "WriteToReadOnly": lambda r: f"{r.op(r.v.op)} writes {r.value(r.v.value)} into the read-only {r.buffer()}",
     "Overlap": _overlap,
     "OutOfBounds": _out_of_bounds,
     "Undersized": _undersized,
     "Misaligned": _misaligned,
     "WrongArena": _wrong_arena,
-    "Unplaced": lambda r: f"{r.buffer()} is used and has no slot",
+    "Unplaced": lambda r: f"{r.buffer()} is used but has no slot",
     "PinIgnored": _meeting,
     "LifetimeIgnored": _meeting,
-    "OwnIgnored": lambda r: f"{r.buffer()} was told to lie in memory of its own; it has {_place(r)}",
+    "OwnIgnored": lambda r: f"{r.buffer()} must be in memory of its own by its problem; it has {_place(r)}",
     "OwnUntold": _own_untold,
-    "FixedIgnored": lambda r: f"{r.buffer()} was told to lie at offset {r.belief().fixed}; it has {_place(r)}",
+    "FixedIgnored": lambda r: f"{r.buffer()} must be at offset {r.belief().fixed} by its problem; it has {_place(r)}",
     "SizeIgnored": _size_ignored,
     "EventOutsideLifetime": _outside,
     "LifetimeTooShort": _too_short,
@@ -383,4 +386,4 @@ SENTENCES: Final[dict[str, Words]] = {
     "AllocOverLive": _over_live,
     "Race": _race,
 }
-"""The sentence of each kind."""
+"""For each kind of violation, the function that makes its sentence."""

@@ -1,12 +1,12 @@
-"""The native document: one JSON file with programs, problems, plans and a session.
+"""Read and write the native document: a JSON file with programs, problems, plans and a session.
 
     document = read("plan.json")          # allocsim.model.Document, or DocumentError with the exact place
     write(document, "copy.json")          # atomically; reading it back gives equal columns
 
-Reading never runs code and never trusts a number; a fault is reported in one line that names file,
+Reading never runs code, and checks every number. A fault is reported in one line that names file,
 place and rule: `plan.json: programs[0].ops[17].operands[1]: value 99 does not exist; there are 42`.
-Writing leaves out defaults, puts one row on each line and gives the same bytes for the same
-document. A document is written as version 2 only if it uses a feature that version 1 does not have.
+Writing omits defaults, puts one row on each line and produces the same bytes for the same document.
+A document is written as version 2 only if the document uses a feature that version 1 does not have.
 
     rows      the objects of the file as types; the schema is generated from them
     decoding  bytes -> rows: JSON, types, bounds, repeated keys, depth
@@ -14,8 +14,8 @@ document. A document is written as version 2 only if it uses a feature that vers
     writer    model -> bytes
     versions  the features of version 2 that version 1 does not have
 
-What this package does not see: other formats (`allocsim.systems`) and whether a plan is sound
-(`allocsim.judge`).
+This package does not read other formats (`allocsim.systems`), and does not check whether a plan is
+sound (`allocsim.judge`).
 """
 
 import re
@@ -36,7 +36,7 @@ from allocsim.model import Document
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "dumps", "loads", "may_begin", "read", "schema", "write"]
 
 BLANKS: Final = 1 << 16
-"""A file that begins with so many blanks is no document; the rest is not read."""
+"""A file that begins with this many blanks is not a document; the rest is not read."""
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -45,10 +45,10 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def loads(data: bytes | str, source: str = "document") -> Document:
     """Return the document in `data` (UTF-8 JSON); `source` names it in errors.
 
-    O(size). Raises DocumentError, with place and rule, if `data` is no well-formed document.
+    O(size). Raises DocumentError, with place and rule, if `data` is not a well-formed document.
     """
     try:
-        with paused():  # many rows are made, and none is part of a reference cycle
+        with paused():  # no garbage collection: rows form no cycles
             return document_from(parse(data.encode() if isinstance(data, str) else data, source))
     except DocumentError:
         raise
@@ -65,21 +65,21 @@ def read(path: str | Path) -> Document:
 
 
 def may_begin(head: bytes) -> bool:
-    """Return whether a document may begin with `head`, the first bytes of a file, up to 64 KiB."""
+    """Return whether a document may begin with `head`, a file's first bytes (at most 64 KiB)."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return first == b"{" or (not first and len(head) < BLANKS)
 
 
 def dumps(document: Document) -> bytes:
-    """Return the document as UTF-8 JSON, deterministic, defaults left out.
+    """Return the document as UTF-8 JSON without defaults; equal documents give equal bytes.
 
-    Raises OutputError if a `meta` is no JSON.
+    Raises OutputError if a `meta` cannot be written as JSON.
     """
     return encode(document)
 
 
 def write(document: Document, path: str | Path) -> None:
-    """Write the document to a file, whole or not at all.
+    """Write the document to a file atomically: the file is complete or unchanged.
 
     Raises OutputError if the file cannot be written.
     """
@@ -88,7 +88,7 @@ def write(document: Document, path: str | Path) -> None:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a document; `allocsim/schema.json` holds the same."""
-    import msgspec  # noqa: PLC0415  # only the schema needs all of it
+    import msgspec  # noqa: PLC0415  # imported here, since only the schema needs it
 
     from allocsim.document.rows import PUBLIC_NAMES, DocumentRow, PairRow  # noqa: PLC0415  # as above
 
@@ -97,7 +97,7 @@ def schema() -> dict[str, Any]:
     for row, name in PUBLIC_NAMES.items():
         text = re.sub(rf'(?<=["/]){row.__name__}(?=")', name, text)
     definitions = msgspec.json.decode(text)
-    for row in definitions.values():  # a docstring has its indentation, or has not from Python 3.13 on
+    for row in definitions.values():  # before Python 3.13, docstrings keep their indentation
         row["description"] = cleandoc(row["description"])
     pair = definitions.pop(PairRow.__name__)
     definitions["Op"]["properties"]["in_place"]["anyOf"][0]["items"] = {

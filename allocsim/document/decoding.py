@@ -1,14 +1,14 @@
-"""Bytes to rows: this module parses JSON, checks types, and refuses faults with their exact place.
+"""Decode bytes to rows: parse JSON, check types, and refuse faults with their exact place.
 
-The checks, in order, each with a message of one line: size, UTF-8, the opening brace, JSON syntax,
-the types of `allocsim.document.rows`, keys that appear twice in one object (JSON parsers silently
-keep the last), and the depth of `meta`. Input is not trusted: msgspec bounds numbers while it
-decodes, so no integer beyond 2^62 and no list of dimensions beyond the supported rank ever reaches
-a column.
+These checks are made in order, and each has an error message of one line: size; UTF-8; the opening
+brace; JSON syntax; the types of `allocsim.document.rows`; keys that appear twice in one object
+(JSON parsers silently keep the last); the depth of `meta`. Input is not trusted. msgspec bounds
+numbers while it decodes, so no integer beyond 2^62 and no shape beyond the supported rank reaches a
+column.
 
 The messages of msgspec have JSON paths and Python types; `_complaint` turns them into the form of
-this project (`programs[0].ops[17].name: 5 is not a string`). It finds the offending value in a
-second, plain parse, which only failing documents pay for.
+this project (`programs[0].ops[17].name: 5 is not a string`). This function finds the offending
+value in a second, plain parse, which is needed only for faulty documents.
 
 This module does not examine whether the numbers of different rows fit together.
 """
@@ -26,15 +26,15 @@ from allocsim.errors import DocumentError, ModelError
 from allocsim.model.layout import LIMIT
 
 MAX_BYTES: Final = 1 << 29
-"""Most bytes of a document (512 MiB, some two million ops): a bound on memory."""
+"""The largest size of a document in bytes (512 MiB, about two million ops), to bound memory."""
 
 MAX_DEPTH: Final = 64
-"""Deepest nesting inside `meta`; the rest of a document has a fixed, small depth."""
+"""The deepest nesting allowed inside `meta`; the rest of a document has a fixed, small depth."""
 
 PAIR_ENTRIES: Final = len(rows.PairRow.__struct_fields__)
 
 PIECE: Final = 1 << 22
-"""Most bytes of JSON that are parsed in one go in the search for repeated keys."""
+"""The largest number of bytes of JSON that the search for repeated keys parses at once."""
 
 _DECODER: Final = msgspec.json.Decoder(rows.DocumentRow)
 
@@ -50,25 +50,25 @@ _CHOICES: Final = {
     "role": f"is none of {' '.join(sorted(rows.ROLE_NAMES))}",
     "format": 'is not "allocsim"',
     "version": "is not a version this reader knows; it knows 1 and 2",
-    "slots": 'is no slot; a slot is an object, "own" or null',
+    "slots": 'is not a slot; a slot is an object, "own" or null',
     "events": "is neither alloc nor free",
     "in_place": f"is none of {' '.join(rows.Strength.__args__)}",  # type: ignore[attr-defined]  # as above
 }
-"""Key -> the message for a word that is not allowed under it."""
+"""For each key, the message about a word that is not allowed as its value."""
 
 _KEYS: Final[dict[Any, list[str]]] = {row: list(row.__struct_fields__) for row in rows.PUBLIC_NAMES}
 
 _ENTRY_TYPES: Final[dict[str, Any]] = {"fixed": rows.Number, "gaps": list[tuple[rows.Step, rows.Step]]}
-"""Types of the entries of objects by buffer; msgspec does not say which entry it refuses."""
+"""The types of the entries of objects by buffer; msgspec does not report which entry is wrong."""
 
 
 def parse(data: bytes, source: str) -> rows.DocumentRow:
-    """Return the rows of a document, types and bounds checked.
+    """Return the rows of a document, with types and bounds checked.
 
     Raise DocumentError with the place of the first fault.
 
-    O(size). It also refuses keys that appear twice, NaN and infinite numbers (1e999), and `meta`
-    beyond `MAX_DEPTH`.
+    O(size). Keys that appear twice, NaN and infinite numbers (1e999), and `meta` nested deeper than
+    `MAX_DEPTH` are also refused.
     """
     text = _text(data, source)
     try:
@@ -81,14 +81,14 @@ def parse(data: bytes, source: str) -> rows.DocumentRow:
     except RecursionError:
         raise DocumentError(source, "", "is nested too deeply") from None
     _refuse_repeated_keys(text, source)
-    if '"meta"' in text or "\\u" in text:  # a key may be spelled by its codes
+    if '"meta"' in text or "\\u" in text:  # a key may be written with escapes
         _refuse_deep_meta(document, source)
     return document
 
 
 def _text(data: bytes, source: str) -> str:
     if len(data) > MAX_BYTES:
-        raise DocumentError(source, "", f"is larger than {MAX_BYTES >> 20} MiB, the most that is read")
+        raise DocumentError(source, "", f"is larger than {MAX_BYTES >> 20} MiB, the largest size that is read")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -102,7 +102,7 @@ def _text(data: bytes, source: str) -> str:
 
 
 def _syntax(complaint: str, text: str) -> str:
-    """Return a message for text that is no JSON, with line and column if they are known."""
+    """Return a message for text that is not JSON, with line and column if they are known."""
     try:
         json.loads(text, parse_constant=_refuse_constant, parse_int=_short_int)
     except json.JSONDecodeError as error:
@@ -114,12 +114,12 @@ def _syntax(complaint: str, text: str) -> str:
     except ModelError as error:
         return error.rule
     if "truncated" in complaint or "surrogate" in complaint:
-        return "is not JSON: a string holds half of a surrogate pair"
+        return "is not JSON: a string contains half of a surrogate pair"
     return f"is not JSON: {complaint.removeprefix('JSON is malformed: ')}"
 
 
 def _complaint(message: str, text: str) -> tuple[str, str]:
-    """Return place and rule for a message of msgspec (`Expected ... - at `$.path``)."""
+    """Return place and rule for an error message of msgspec (`Expected ... - at `$.path``)."""
     said, where, path = message.rpartition(" - at `$")
     tokens: list[str | int] = [
         int(number) if number else name or "..."
@@ -139,8 +139,8 @@ def _complaint(message: str, text: str) -> tuple[str, str]:
 
 
 def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
-    """Follow a path to its value; return the path, with the entry that msgspec leaves open (`...`)
-    named, and the value.
+    """Follow a path to its value, and return the path and the value. If msgspec left an entry open
+    (`...`), the returned path names the entry.
     """
     followed: list[str | int] = []
     for position, token in enumerate(tokens):
@@ -156,8 +156,8 @@ def _walk(tokens: list[str | int], value: Any) -> tuple[list[str | int], Any]:
 
 
 def _long_pair(tokens: list[str | int], tree: Any) -> tuple[list[str | int], Any]:
-    """Return the place of the first `in_place` pair with too many entries, the only fault of which
-    msgspec does not give the place.
+    """Return the place of the first `in_place` pair with too many entries. msgspec does not report
+    the place of this fault.
     """
     for i, program in enumerate(tree.get("programs", ())):
         for j, op in enumerate(program["ops"]):
@@ -233,7 +233,7 @@ _PHRASES: Final[tuple[tuple[str, _Phrase], ...]] = (
     (r"Object missing required field `(.*)`", lambda found, *_: f"has no {found[1]!r}, which is required"),
     (r"(Integer value|Number) out of range", _out_of_range),
 )
-"""Pattern of a message of msgspec -> function that makes the message of this project."""
+"""Pairs of a pattern of a msgspec message and the function that makes this project's message."""
 
 
 def _power(number: str) -> str:
@@ -241,7 +241,7 @@ def _power(number: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON on one line, cut short if it is long."""
+    """Return a value as JSON on one line, shortened if it is long."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, _LongInt):
@@ -251,7 +251,7 @@ def _shown(value: Any) -> str:
 
 
 class _LongInt:
-    """Stands for an integer that is too long to convert."""
+    """A placeholder for an integer that is too long to convert."""
 
     def __init__(self, digits: int) -> None:
         self.digits = digits
@@ -262,15 +262,15 @@ def _short_int(digits: str) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ModelError("", f"is not JSON: {name} is no number")
+    raise ModelError("", f"is not JSON: {name} is not a number")
 
 
 class _Repeated(Exception):  # noqa: N818  # control flow inside this module, never seen outside
-    """Carries the key that appears twice in one object."""
+    """Raised with the key that appears twice in one object."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object with a repeated key; return nothing, so that the parse keeps no tree."""
+    """Raise `_Repeated` for a repeated key; otherwise return None, so the parse keeps no tree."""
     if len(pairs) > 1 and len({key for key, _ in pairs}) != len(pairs):
         seen: set[str] = set()
         raise _Repeated(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
@@ -289,19 +289,19 @@ def _refuse_repeated_keys(text: str, source: str) -> None:
 
 
 def _keeps_its_colons(text: str) -> bool:
-    """Return whether JSON has as many colons as before after it is parsed and written again: then
-    no object repeats a key.
+    """Return whether the number of colons in a JSON text is unchanged after parsing and rewriting.
+    If so, no object has a repeated key.
 
-    A parser keeps one of several equal keys, so each other one loses at least its colon. Colons in
-    strings stay, but a colon written by its code would add one, so such text returns False. This is
-    ten times as quick as comparing the keys of each object.
+    A parser keeps only one of several equal keys, so each dropped key loses at least its colon.
+    Colons in strings stay. A colon written as an escape would add a colon, so text with such an
+    escape returns False. This check is ten times as fast as comparing the keys of each object.
     """
     return re.search(r"\\u003[aA]", text) is None and _colons(msgspec.Raw(text.strip().encode())) == text.count(":")
 
 
 def _colons(raw: msgspec.Raw) -> int:
-    """Return the number of colons in some JSON after it is parsed and written again; it goes piece
-    by piece, to bound memory.
+    """Return the number of colons in some JSON after parsing and rewriting. The JSON is processed
+    piece by piece, to bound memory.
     """
     if len(raw) <= PIECE:
         return _written(raw)
@@ -329,8 +329,8 @@ def _written(raw: bytes | msgspec.Raw) -> int:
 
 
 def _place_of_repeat(text: str) -> str:
-    """Return the place of the first object with a repeated key, the innermost one, from a parse
-    that keeps repeated keys.
+    """Return the place of the first object with a repeated key, found by a parse that keeps
+    repeated keys.
     """
     tree = json.loads(text, object_pairs_hook=_Pairs, parse_int=_short_int)
     pending: list[tuple[list[str | int], Any]] = [([], tree)]
@@ -344,7 +344,7 @@ def _place_of_repeat(text: str) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as its list of (key, value) pairs."""
+    """A JSON object as a list of its (key, value) pairs."""
 
 
 def _refuse_deep_meta(document: rows.DocumentRow, source: str) -> None:
@@ -371,7 +371,7 @@ def _too_deep(meta: dict[str, Any]) -> bool:
 
 
 def _tables(document: rows.DocumentRow) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield every list of objects with its place."""
+    """Yield every list of objects in the document, with its place."""
     yield "", [document]
     for name in ("arenas", "programs", "problems", "plans", "session"):
         yield name, getattr(document, name) or ()

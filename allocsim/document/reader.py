@@ -1,11 +1,11 @@
-"""Rows to the model: this module fills the columns and the defaults, and checks every index before
-it becomes 32 bits wide.
+"""Convert rows to the model: fill the columns and the defaults, and check every index before it is
+stored in 32 bits.
 
-`allocsim.model.wellformed` has the rules; this module adds the defaults that depend on other rows
-(an arena's alignment, contiguous strides, lifetimes), and the table that each place begins with
-(`programs[0].` ops[17]...). O(size of the rows).
+The rules are in `allocsim.model.wellformed`. This module adds the defaults that depend on other
+rows (an arena's alignment, contiguous strides, lifetimes). It also adds the prefix of each place in
+errors (`programs[0].` before `ops[17]...`). O(size of the rows).
 
-This module does not examine bytes and JSON.
+This module does not read bytes or JSON.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ Place = Callable[[int], str]
 def document_from(row: rows.DocumentRow) -> Document:
     """Return the document that the rows describe.
 
-    Raise ModelError at the first row that contradicts another.
+    Raise ModelError for the first row that contradicts another row.
     """
     refuse_newer(row)
     arenas = _arenas(row)
@@ -84,7 +84,7 @@ def _arenas(row: rows.DocumentRow) -> tuple[Arena, ...]:
     if row.arenas is UNSET:
         return DEFAULT_ARENAS
     if not row.arenas:
-        raise ModelError("arenas", "there is none; at least one is needed")
+        raise ModelError("arenas", "there are no arenas; at least one is needed")
     return tuple(
         Arena(name=arena.name, alignment=arena.alignment, capacity=arena.capacity, meta=arena.meta)
         for arena in row.arenas
@@ -201,7 +201,7 @@ def _problem(row: rows.ProblemRow, programs: tuple[Program, ...]) -> Problem:
     if row.may_share is not UNSET:
         pairs = _flat(row.may_share)
         columns["may_share"] = _narrow(pairs, count, "buffer", lambda k: f"may_share[{k // 2}][{k % 2}]")
-    for name in ("start", "stop"):  # before the default order is derived from a list of another length
+    for name in ("start", "stop"):  # checked before the default order is derived from these lists
         if name in columns and len(columns[name]) != count:
             raise ModelError(name, f"has {len(columns[name])} entries; the program has {count} buffers")
     return Problem.of(
@@ -257,7 +257,7 @@ def _pick(table: tuple[Any, ...], index: int, what: str) -> Any:
 
 
 def _key(key: str, name: str, count: int) -> int:
-    """Return the index of the buffer that a JSON key names.
+    """Return the index of the buffer that the JSON key `key` names.
 
     Only the plain decimal spelling is allowed, so that no buffer has two keys.
     """
@@ -304,7 +304,7 @@ def _at(starts: Int64s, name: str) -> Place:
 def _narrow(column: NDArray[np.int64], count: int | None, what: str, place: Place) -> Int32s:
     """Return indices as int32.
 
-    Raise ModelError at an index that 32 bits cannot hold (the model checks all others).
+    Raise ModelError for an index that does not fit into 32 bits (the model checks all others).
     """
     if column.size and column.max() > _INT32.max:
         index = int(np.argmax(column > _INT32.max))

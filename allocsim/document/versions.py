@@ -1,11 +1,11 @@
-"""The features of version 2 of the document that version 1 does not have: a reader of version 1
-refuses them, and a writer looks for them.
+"""Find the features of document version 2 that version 1 does not have. A reader of version 1
+refuses these features, and a writer searches for them to choose the version.
 
-A document of version 1 is read by the rules of version 1: a key that came later is an unknown key,
-even if it has the default. A document is written as version 2 only if something in it needs
-version 2, so that files of version 1 are written as they were read.
+A document of version 1 is read by the rules of version 1. A key added in version 2 is an unknown
+key there, even with its default value. A document is written as version 2 only if a feature needs
+version 2, so that files of version 1 stay version 1.
 
-This module does not examine the meaning of the features.
+This module does not interpret the features.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _RANGE, _BIT_OFFSET, _DTYPE = map(attrgetter, ("nbytes_range", "bit_offset", "dt
 
 
 def refuse_newer(row: rows.DocumentRow) -> None:
-    """Raise ModelError, with the place, if a document of version 1 has a feature of version 2.
+    """Raise ModelError, with the place, if a version 1 document has a feature of version 2.
 
     O(size).
     """
@@ -37,11 +37,11 @@ def refuse_newer(row: rows.DocumentRow) -> None:
 
 
 def meaning_of(row: rows.DocumentRow) -> int:
-    """Return the version by whose rules the programs are read: 1 only if a document of version 1
-    has an op of kind `same`, which has a meaning in version 2 only.
+    """Return the version of the rules for reading the programs. The version is 1 only if a document
+    of version 1 has an op of kind `same`, because `same` has a meaning only in version 2.
 
-    Everything else has the same meaning in both versions, so a program from a file of version 1 can
-    be joined with others, and features of version 2 may be added to it.
+    Everything else has the same meaning in both versions. So a program from a version 1 file can be
+    joined with other programs, and features of version 2 may be added to the program.
     """
     if row.version == 1 and any(SAME in {op.kind for op in program.ops} for program in row.programs):
         return 1
@@ -72,7 +72,7 @@ def _newer(row: rows.DocumentRow) -> Iterator[str]:
 def _newer_in(program: rows.ProgramRow) -> Iterator[str]:
     """Yield the first place of each feature of version 2 in a program.
 
-    A table is searched for the place only if the feature is in it.
+    A table is searched for the place only if the table has the feature.
     """
     if program.path is not UNSET:
         yield "path"

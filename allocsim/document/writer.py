@@ -1,10 +1,10 @@
-"""The model to bytes: one row per line, defaults left out, the same bytes for the same document
-every time.
+"""Write the model as bytes: one row per line, without defaults, and always the same bytes for the
+same document.
 
-A document that is written and read again has equal columns, with one exception: the offset and size
-of a slot that lies in no arena have no meaning and are not written.
+A document that is written and read again has equal columns, with one exception. The offset and size
+of a slot outside the arenas have no meaning and are not written.
 
-This module does not examine files (`allocsim.files` puts the bytes there).
+This module does not write files (`allocsim.files` does).
 """
 
 import json
@@ -41,7 +41,7 @@ _EVENT_NAMES = {int(Event.ALLOC): "alloc", int(Event.FREE): "free"}
 
 
 def encode(document: Document) -> bytes:
-    """Return the document as UTF-8 JSON. O(size). Raises OutputError if a `meta` is no JSON."""
+    """Return the document as UTF-8 JSON. O(size). Raises OutputError if a `meta` is not JSON."""
     try:
         return "".join(_document(document)).encode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -167,8 +167,8 @@ def _ops(program: Program) -> list[rows.OpRow]:
 
 
 def _pairs(table: Ops) -> list[Any]:
-    """Return the pairs of each op as they are written: only pairs that promise more than `exact`
-    have their strength.
+    """Return the `in_place` pairs of each op in the written form. A pair is written with its
+    strength only if it promises more than `exact`.
     """
     pairs = table.in_place.tolist()
     for row in np.flatnonzero(table.in_place_strength != EXACT).tolist():
@@ -230,7 +230,7 @@ def _objects(objects: Iterator[Iterator[str]]) -> str:
 
 
 def _table(name: str, table: Sequence[Any], indent: int) -> str:
-    """Return a member whose rows stand one to a line."""
+    """Return a JSON member with one row on each line."""
     pad = " " * indent
     if not table:
         return f',\n{pad}"{name}": []'
@@ -244,9 +244,9 @@ def _meta(meta: Mapping[str, Any], indent: int) -> str:
 
 
 def _raw(meta: Mapping[str, Any] | None) -> Any:
-    """Return a row's `meta` ready for the file.
+    """Return a row's `meta` as encoded JSON.
 
-    The standard library writes integers of any size, msgspec does not.
+    The standard library's encoder is used, because msgspec does not write integers of any size.
     """
     return msgspec.Raw(_json(dict(meta)).encode()) if meta else {}
 

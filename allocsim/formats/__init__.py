@@ -1,6 +1,6 @@
-"""Readers that several systems share: flatbuffers, protobufs, Python as text, and placing.
+"""Provide readers that several systems share: flatbuffers, protobufs, Python text, and placing.
 
-A file format of one system alone is read in the room of that system (`allocsim.systems`).
+A file format that only one system uses is read in the package of that system (`allocsim.systems`).
 
-What this package does not see: it imports no system.
+This package imports no module of `allocsim.systems`.
 """

@@ -1,21 +1,22 @@
-"""Flatbuffers: a small reader of tables, vectors and texts that checks each bound before it reads.
+"""Read tables, vectors and texts of flatbuffers, with each bound checked before the read.
 
     root = open_buffer(data, source, place="program")
     for plan in root.tables(1, "execution_plan"):
         print(plan.text(0, "name"), plan.numbers(8, "sizes", "<i8"))
 
-A schema is a table of slots: a caller names the slot, the type, and the field for error messages.
-Every offset is compared with the file's end, and every vector with a budget, before memory is
-allocated. A file may refer to one stored vector many times, so the total of bytes read is bounded
-too. Damage raises one `DocumentError` with the path of the field.
+A schema is a table of slots. The caller passes the slot, the type, and the field name for error
+messages. Before memory is allocated, every offset is compared with the file's end, and every vector
+with a budget. A file may refer to one stored vector many times, so the total number of bytes read
+is bounded too. A damaged file raises one `DocumentError` with the path of the field.
 
-The package `flatbuffers` is not used: it reads without checks (its verifier is C++ only), so a
-damaged file ends in `struct.error`, in a negative index or in a vector of 2^32 entries. It also
-needs generated classes for each schema.
+The package `flatbuffers` is not used, because it reads without checks (its verifier exists only in
+C++). With that package, a damaged file causes `struct.error`, a negative index or a vector of 2^32
+entries. The package also needs generated classes for each schema.
 
-Layout (flatbuffers' "internals"): little endian; a table begins with the signed distance to its
-vtable; a vtable is its own size, the table's size and a u16 for each slot, 0 where the field is
-left out; a field refers to a vector, text or table by an unsigned distance from itself.
+The layout is described in flatbuffers' page "Internals". Numbers are little endian. A table begins
+with the signed distance to its vtable. A vtable has its own size, the table's size and a u16 for
+each slot, which is 0 if the field is omitted. A field refers to a vector, text or table by an
+unsigned distance from the field itself.
 
 This module does not examine whether a slot has the type that the caller names.
 """
@@ -29,13 +30,13 @@ import numpy as np
 from allocsim.errors import DocumentError
 
 TIMES_READ: Final = 8
-"""How often, on average, each byte of a file may be read; a shared vector counts each time."""
+"""How often, on average, each byte of a file may be read; a shared vector counts for each read."""
 
 SCALARS: Final = {
     "bool": struct.Struct("<?"), "i8": struct.Struct("<b"), "u8": struct.Struct("<B"), "i32": struct.Struct("<i"),
     "u32": struct.Struct("<I"), "i64": struct.Struct("<q"), "u64": struct.Struct("<Q"), "f64": struct.Struct("<d"),
 }  # fmt: skip
-"""Word -> how a scalar field is stored."""
+"""For each type name, the storage format of a scalar field."""
 
 _U16: Final = struct.Struct("<H")
 _U32: Final = SCALARS["u32"]
@@ -44,7 +45,7 @@ _I32: Final = SCALARS["i32"]
 
 @dataclass(slots=True)
 class Bytes:
-    """A file, and how much of it may still be read."""
+    """The bytes of a file, and the number of bytes that may still be read."""
 
     data: bytes
     source: str
@@ -54,17 +55,17 @@ class Bytes:
         self.left = TIMES_READ * len(self.data) + 4096
 
     def refuse(self, place: str, rule: str) -> DocumentError:
-        """Return the error that names a place in the file and the rule that it breaks."""
+        """Return an error that names a place in the file and the rule broken at that place."""
         return DocumentError(self.source, place, rule)
 
     def number(self, kind: struct.Struct, at: int, place: str) -> Any:
-        """Return the number stored at a byte; raise DocumentError outside the file."""
+        """Return the number stored at byte `at`; raise DocumentError if it is outside the file."""
         if not 0 <= at <= len(self.data) - kind.size:
-            raise self.refuse(place, f"lies at byte {at}; the file has {len(self.data)}")
+            raise self.refuse(place, f"is at byte {at}; the file has {len(self.data)} bytes")
         return kind.unpack_from(self.data, at)[0]
 
     def charge(self, nbytes: int, place: str) -> None:
-        """Count bytes as read; raise DocumentError when a file refers to its bytes too often."""
+        """Count bytes as read; raise DocumentError if the file refers to its bytes too often."""
         self.left -= nbytes
         if self.left < 0:
             raise self.refuse(place, f"fields refer to more than {TIMES_READ} times the {len(self.data)} file bytes")
@@ -72,42 +73,42 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a file: its fields by slot."""
+    """A table of a flatbuffer, with methods that read its fields by slot."""
 
     file: Bytes
     at: int
     place: str
 
     def scalar(self, slot: int, name: str, kind: str, default: Any = 0) -> Any:
-        """Return a number, or `default` where the field is left out."""
+        """Return a number, or `default` if the field is omitted."""
         at = self._field(slot, name)
         return default if at is None else self.file.number(SCALARS[kind], at, self._path(name))
 
     def table(self, slot: int, name: str) -> "Table | None":
-        """Return a table, None where the field is left out."""
+        """Return a table, or None if the field is omitted."""
         at = self._field(slot, name)
         return None if at is None else self._follow(at, self._path(name))
 
     def text(self, slot: int, name: str) -> str:
-        """Return a text, empty where the field is left out."""
+        """Return a text; return an empty text if the field is omitted."""
         return self.octets(slot, name).decode("utf-8", "replace")
 
     def octets(self, slot: int, name: str) -> bytes:
-        """Return a vector of bytes, empty where the field is left out."""
+        """Return a vector of bytes; return an empty vector if the field is omitted."""
         return self.numbers(slot, name, "u1").tobytes()
 
     def numbers(self, slot: int, name: str, dtype: str) -> "np.ndarray[Any, Any]":
-        """Return a vector of numbers of a numpy dtype, empty where the field is left out."""
+        """Return a vector of numbers of a numpy dtype; it is empty if the field is omitted."""
         found = self._vector(slot, name, np.dtype(dtype).itemsize)
         return np.frombuffer(self.file.data, dtype, count=found[1], offset=found[0])
 
     def tables(self, slot: int, name: str) -> list["Table"]:
-        """Return a vector of tables, empty where the field is left out."""
+        """Return a vector of tables; return an empty list if the field is omitted."""
         start, count = self._vector(slot, name, 4)
         return [self._follow(start + 4 * index, f"{self._path(name)}[{index}]") for index in range(count)]
 
     def refuse(self, rule: str, name: str = "") -> DocumentError:
-        """Return the error that names this table, or a field of it, and the rule that it breaks."""
+        """Return an error that names this table or one of its fields, and the broken rule."""
         return self.file.refuse(self._path(name) if name else self.place, rule)
 
     def _path(self, name: str) -> str:
@@ -129,25 +130,25 @@ class Table:
         return Table(self.file, target, place)
 
     def _vector(self, slot: int, name: str, width: int) -> tuple[int, int]:
-        """Return where the elements of a vector begin, and how many there are."""
+        """Return the byte at which the elements of a vector begin, and the number of elements."""
         at, place = self._field(slot, name), self._path(name)
         if at is None:
             return 0, 0
         start = at + self.file.number(_U32, at, place)
         count = self.file.number(_U32, start, place)
         if count * width > len(self.file.data) - start - 4:
-            raise self.file.refuse(place, f"has {count} entries, more than the file has bytes for")
+            raise self.file.refuse(place, f"has {count} entries, more than fit into the file")
         self.file.charge(count * width, place)
         return start + 4, count
 
 
 def identifier(head: bytes) -> bytes:
-    """Return the four bytes that name a flatbuffer's schema, from the file's first eight."""
+    """Return the four bytes that name a flatbuffer's schema, given the file's first eight bytes."""
     return head[4:8]
 
 
 def open_buffer(data: bytes, source: str, place: str = "") -> Table:
-    """Return the root table of a flatbuffer; raise DocumentError where the bytes hold none."""
+    """Return the root table of a flatbuffer; raise DocumentError if there is no root table."""
     file = Bytes(data, source)
     if len(data) < 8:
         raise file.refuse("", f"has {len(data)} bytes, too few for a flatbuffer")

@@ -1,18 +1,18 @@
-"""The wire format of Protocol Buffers, read field by field. Every length is checked against the
-bytes that are there.
+"""Read the wire format of Protocol Buffers field by field. Every length is checked against the end
+of the data.
 
     message = Message(data)
     for part in message.messages(3):
         print(part.text(1), part.number(5), part.numbers(36))
 
-A message is a table from field number to values; the caller knows what a field means. Of several
-values of a single field the last counts, as the format says. Numbers are unsigned, of at most 64
-bits; packed and unpacked lists are read alike. Only texts are copied.
+A message is a table from field number to values; the caller knows the meaning of a field. If a
+single field has several values, the last value counts, as the format requires. Numbers are unsigned
+and have at most 64 bits. Packed and unpacked lists are read alike. Only texts are copied.
 
-Raises ValueError with the byte at which the data breaks the format. O(bytes of the message); the
-fields of an inner message are read when it is asked for.
+Raises ValueError with the byte at which the data breaks the format. O(bytes of the message). The
+fields of an inner message are read only when the caller requests that message.
 
-This module does not examine schemas, groups (refused), signed and floating-point numbers.
+This module does not read schemas, signed numbers and floating-point numbers, and refuses groups.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -23,11 +23,11 @@ from typing import Final
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 MAX_TEXT: Final = 1 << 12
-"""The most bytes of a text."""
+"""The largest number of bytes of a text."""
 
 
 class Message:
-    """The fields of a message, which lies in a range of a larger file's bytes."""
+    """The fields of a message that is stored in a range of bytes of a larger file."""
 
     __slots__ = ("_begin", "_data", "_fields")
 
@@ -57,7 +57,7 @@ class Message:
             self._fields.setdefault(key >> 3, []).append(value)
 
     def number(self, field: int) -> int:
-        """Return the number in a field, 0 where the field is not there."""
+        """Return the number in a field, or 0 if the field is absent."""
         found = self._fields.get(field)
         if not found:
             return 0
@@ -66,7 +66,7 @@ class Message:
         return found[-1]
 
     def numbers(self, field: int) -> list[int]:
-        """Return the numbers of a repeated field, packed or not."""
+        """Return the numbers of a repeated field, which may be packed or unpacked."""
         found: list[int] = []
         for value in self._fields.get(field, ()):
             if isinstance(value, int):
@@ -79,7 +79,7 @@ class Message:
         return found
 
     def text(self, field: int) -> str:
-        """Return the text in a field, "" where the field is not there."""
+        """Return the text in a field, or "" if the field is absent."""
         found = self._fields.get(field)
         if not found:
             return ""
@@ -88,14 +88,14 @@ class Message:
         return self._data[found[-1][0] : found[-1][1]].decode("utf-8", "replace")
 
     def messages(self, field: int) -> Iterator["Message"]:
-        """Yield the messages of a field."""
+        """Yield the inner messages of a repeated field."""
         for value in self._fields.get(field, ()):
             if isinstance(value, int):
                 raise self._other(field, "a message")
             yield Message(self._data, *value)
 
     def message(self, field: int) -> "Message":
-        """Return the one message of a field, an empty one where it is not there."""
+        """Return the last message of a field, or an empty message if the field is absent."""
         found = self._fields.get(field)
         if not found:
             return Message(b"")
@@ -108,7 +108,7 @@ class Message:
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the varint at byte `at` (seven bits a byte), and the byte behind its end."""
+    """Return the varint at byte `at` (seven bits for each byte), and the first byte after it."""
     value = shift = 0
     while at < end:
         byte = data[at]

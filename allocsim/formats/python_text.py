@@ -1,4 +1,4 @@
-"""Python text as a syntax tree, for formats that are written in Python; no code of it is run.
+"""Parse Python text to a syntax tree, for formats written in Python; the text is not executed.
 
 This module does not examine the meaning of the text.
 """
@@ -11,23 +11,24 @@ from allocsim.allowances import charge
 from allocsim.errors import DocumentError
 
 WORDS: Final = bytes(code for code in range(256) if code > 127 or chr(code).isalnum() or chr(code) in "_ \t'\"")
-"""Bytes that begin no token of their own; a tree has at most two nodes for each other byte."""
+"""The bytes that do not count as tokens; a tree has at most two nodes for each other byte."""
 
 
 def parsed(data: bytes, source: str) -> ast.Module:
-    """Return the syntax tree of a text; raise DocumentError where it is no Python. O(size).
+    """Return the syntax tree of a text; raise DocumentError if the text is not Python. O(size).
 
-    In the tree a token takes up to a kilobyte and a line two; both are charged before parsing.
+    In the tree, a token takes up to one kilobyte and a line up to two. Both are charged against the
+    memory allowance before parsing.
     """
     charge("token", len(data.translate(None, WORDS)) + data.count(b"\n"))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's warnings about the text are no findings
+            warnings.simplefilter("ignore")  # Python's warnings about the text are not reported
             return ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise DocumentError(source, "", f"is no Python text: {str(error)[:200]}") from None
+        raise DocumentError(source, "", f"is not Python text: {str(error)[:200]}") from None
 
 
 def refusal(source: str, row: ast.AST, rule: str) -> DocumentError:
-    """Return the error that names the line of a node of the tree and the rule that it breaks."""
+    """Return an error that names the line of a node of the tree and the rule broken there."""
     return DocumentError(source, f"line {getattr(row, 'lineno', 0)}", " ".join(rule.split()))

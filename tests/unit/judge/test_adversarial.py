@@ -159,7 +159,7 @@ def test_reads_of_more_pieces_than_are_looked_at_are_still_counted(monkeypatch):
     stale = report.of_kind("StaleRead")
     assert len(stale) == 200
     assert report.truncated
-    assert stale[-1].message.endswith("; more of its pieces may be wrong")
+    assert stale[-1].message.endswith("; more bytes of this read may be wrong")
     assert all(len(v.bytes) == 1 for v in stale[3:])
 
 
@@ -218,7 +218,7 @@ def test_warnings_beyond_the_budget_are_counted_and_told_in_part(monkeypatch):
     assert not report.truncated
     assert report.counts == {"HistoryRead": 1}
     assert report.warnings[0].bytes == ((0, 4 * dataflow.FEW),)
-    assert report.warnings[0].message.endswith("; more of its pieces may be wrong")
+    assert report.warnings[0].message.endswith("; more bytes of this read may be wrong")
 
 
 def test_a_read_of_more_pieces_than_are_looked_at_is_no_clean_verdict(monkeypatch):

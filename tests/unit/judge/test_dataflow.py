@@ -34,8 +34,8 @@ def test_a_late_read_names_victim_writer_and_reader(tiny):
         "want_op_name": "host.write",
     }
     assert stale.message == (
-        "op 3 'late' reads bytes [0, 8) of buffer 0 'x' as value 0 'x' in m0[0, 8): they hold what op 2 'z' of run 0 "
-        "(value 2 'z') left there, not what op 0 'host.write' of run 0 (value 0 'x') did"
+        "op 3 'late' reads bytes [0, 8) of buffer 0 'x' as value 0 'x' in m0[0, 8): their content comes from "
+        "op 2 'z' of run 0 (value 2 'z'), not from op 0 'host.write' of run 0 (value 0 'x')"
     )
 
 
@@ -287,7 +287,7 @@ def test_a_later_plan_that_moves_a_state_finds_nothing_there(tiny):
     assert (stale.kind, stale.run, stale.other_run, stale.other_op, stale.want_run, stale.want_op) == (
         "StaleRead", 1, None, None, 0, 0,
     )  # fmt: skip
-    assert "what nobody left there" in stale.message
+    assert "their content comes from no write" in stale.message
 
 
 def test_a_state_in_memory_of_its_own_may_not_come_back_to_an_old_copy(tiny):

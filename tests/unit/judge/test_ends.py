@@ -88,4 +88,4 @@ def test_what_is_lost_of_a_size_believed_too_small_is_told():
     made = b.build()
     told = Problem.of(made, start=[0], stop=[1], nbytes=[5])
     (found,) = (v for v in check(Document.of(plan_of(made, [0], problem=told))).violations if "believed" in v.message)
-    assert found.message == "buffer 0 'x' is believed to have 5 bytes; it has 8: 3 are lost"
+    assert found.message == "buffer 0 'x' is believed to have 5 bytes; it has 8: 3 are missing"

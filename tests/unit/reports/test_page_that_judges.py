@@ -191,7 +191,7 @@ def test_one_value_listed_twice_as_a_result_is_told():
     op["results"] = op["results"] * 2
     found = json.loads(in_browser.judged(json.dumps(document)))
 
-    assert any(row["kind"] == "ResultsOverlap" and "lays value 0" in row["text"] for row in found["rows"])
+    assert any(row["kind"] == "ResultsOverlap" and "puts value 0" in row["text"] for row in found["rows"])
 
 
 @pytest.mark.parametrize(

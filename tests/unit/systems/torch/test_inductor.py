@@ -394,5 +394,5 @@ def test_damaged_wrappers_end_in_one_line(times):
 
 
 def test_what_is_no_python_is_refused():
-    with pytest.raises(DocumentError, match="is no Python text"):
+    with pytest.raises(DocumentError, match="is not Python text"):
         loads(b"(" * 5000, "x.py")
