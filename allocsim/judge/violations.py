@@ -1,10 +1,9 @@
-"""The kinds of defect that a check can report, and the record that names one defect with its
+"""Define the kinds of defect that a check can report, and the record of one defect with its
 witnesses.
 
-A violation is data. Its fields are indices into the document's tables (None where a field does not
-apply), so that a program can act on it; `names` has the same for people. `step` is the index of
-the op in the program's list and equals `op`. `bytes` are half-open ranges of bytes within the
-buffer named by `buffer`.
+A violation is data for programs: its fields are indices into the document's tables, or None if a
+field does not apply. `names` has the matching names for people. `step` is the index of the op in
+the program's list and equals `op`. `bytes` are half-open byte ranges within the buffer `buffer`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,42 +11,45 @@ from dataclasses import dataclass, field
 from typing import Final
 
 KINDS: Final[dict[str, tuple[str, str]]] = {
-    # kind: (severity, what it means in one clause)
-    "UninitialisedRead": ("violation", "a byte read was never written by any op nor laid as content"),
+    # kind: (severity, the meaning in one clause)
+    "UninitialisedRead": ("violation", "an op reads a byte that no op wrote and that has no initial content"),
     "OverwrittenRead": (
         "violation",
-        "the program reads a value after another value was written over it in its own buffer",
+        "the program reads a value after it has overwritten the value in its own buffer",
     ),
-    "StaleRead": ("violation", "the plan let another value take bytes before their last read"),
-    "UnsafeInPlace": ("violation", "a result lies on an operand's bytes beyond what the kernel promises"),
+    "StaleRead": ("violation", "the plan let another value overwrite bytes before their last read"),
+    "UnsafeInPlace": (
+        "violation",
+        "a result shares bytes with an operand, and the kernel does not promise that this is safe",
+    ),
     "ResultsOverlap": ("violation", "two results of one op share a byte"),
     "WriteToReadOnly": ("violation", "an op writes into a read-only buffer"),
     "Overlap": ("violation", "two buffers that live at the same time share bytes"),
-    "OutOfBounds": ("violation", "a slot leaves its arena, or a value its buffer"),
+    "OutOfBounds": ("violation", "a slot reaches outside its arena, or a value reaches outside its buffer"),
     "Undersized": ("violation", "a slot is smaller than its buffer"),
-    "Misaligned": ("violation", "an offset is no multiple of the buffer's alignment"),
-    "WrongArena": ("violation", "a slot is in another arena than its buffer"),
+    "Misaligned": ("violation", "an offset is not a multiple of the buffer's alignment"),
+    "WrongArena": ("violation", "a slot is in another arena than its buffer belongs to"),
     "Unplaced": ("violation", "a buffer that is used has no slot"),
-    "PinIgnored": ("violation", "a slot takes the bytes of a buffer that the plan was told to pin"),
+    "PinIgnored": ("violation", "a slot shares bytes with a buffer that the problem pins"),
     "OwnIgnored": ("violation", "a buffer that must have memory of its own has a slot in an arena"),
-    "OwnUntold": ("violation", "a buffer is answered with memory of its own, and was not told so"),
-    "FixedIgnored": ("violation", "a slot is not where the plan was told to have it"),
-    "LifetimeIgnored": ("violation", "two buffers lie over each other while both are believed to live"),
-    "SizeIgnored": ("violation", "a slot is smaller than its buffer is believed to be"),
-    "EventOutsideLifetime": ("violation", "the planner's events have a buffer free while it is believed to live"),
+    "OwnUntold": ("violation", "a buffer has memory of its own, but the problem does not state that"),
+    "FixedIgnored": ("violation", "a slot is not at the offset that the problem fixes"),
+    "LifetimeIgnored": ("violation", "two buffers share bytes while both are believed to live"),
+    "SizeIgnored": ("violation", "a slot is smaller than the believed size of its buffer"),
+    "EventOutsideLifetime": ("violation", "by the planner's events, a buffer is free while it is believed to live"),
     "LifetimeTooShort": ("violation", "a believed lifetime leaves out an access"),
     "MissingPin": ("violation", "a believed lifetime leaves out a read by the host"),
-    "BadSize": ("violation", "a believed size is below the buffer's"),
-    "BadShare": ("violation", "a believed pair may not lie at one address"),
+    "BadSize": ("violation", "a believed size is smaller than the buffer's size"),
+    "BadShare": ("violation", "a believed pair may not be placed at one address"),
     "DoubleFree": ("violation", "a buffer is freed twice"),
-    "FreeOfUnallocated": ("violation", "a buffer is freed that was not allocated"),
-    "AllocOverLive": ("violation", "a buffer is allocated over one that is still allocated"),
-    "Race": ("violation", "two accesses to a byte, one a write, have no order"),
+    "FreeOfUnallocated": ("violation", "a buffer that was never allocated is freed"),
+    "AllocOverLive": ("violation", "a buffer is allocated over a buffer that is still allocated"),
+    "Race": ("violation", "two accesses to a byte, at least one a write, have no order"),
     "LifetimeTooLong": ("warning", "a believed lifetime is longer than the accesses need"),
-    "HistoryRead": ("warning", "a byte read was written in an earlier run, outside persistent buffers"),
-    "AssumedInPlace": ("warning", "an exact alias is taken to be safe though nobody knows whether the kernel is"),
+    "HistoryRead": ("warning", "an op reads a byte that an earlier run wrote, outside parameters and states"),
+    "AssumedInPlace": ("warning", "an exact alias is assumed to be safe, but the kernel's promise is not known"),
 }
-"""Every kind of defect; violations of one step are listed in this order."""
+"""All kinds of defect; violations of one step are listed in this order."""
 
 
 Range = tuple[int, int]
@@ -55,29 +57,29 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Particulars:
-    """What the printed sentence names beyond the fields of `Violation`; a judge may leave each
-    field empty.
+    """Facts for the printed sentence in addition to the fields of `Violation`. A judge may leave
+    each field empty.
     """
 
     other_value: int | None = None
-    """The value that `other_op` wrote or read; or the value that reaches outside its buffer."""
+    """The value that `other_op` wrote or read, or the value that reaches outside its buffer."""
     want_value: int | None = None
     content: tuple[int, int] | None = None
-    """(program, buffer) of the initial content that the read found, if it found such content."""
+    """The (program, buffer) of the initial content that the read found, if any."""
     want_content: tuple[int, int] | None = None
-    """(program, buffer) of the initial content that the read should have found."""
+    """The (program, buffer) of the initial content that the read should have found, if any."""
     event: int | None = None
-    """Index of the event at fault in `Plan.events`."""
+    """The index of the faulty event in `Plan.events`."""
     live: tuple[Range, ...] = ()
-    """Steps at which `buffer` is live, or steps that its believed lifetime leaves out."""
+    """The steps at which `buffer` is live, or the steps that its believed lifetime leaves out."""
     other_live: tuple[Range, ...] = ()
-    """Steps at which `other_buffer` is live."""
+    """The steps at which `other_buffer` is live."""
     at: int | None = None
-    """The op at which the two buffers of a believed pair may not share bytes."""
+    """The op at which the two buffers of a believed pair must not share bytes."""
     reason: str = ""
-    """Which condition fails, as a word of `allocsim.diagnostics.sentences`."""
+    """The failing condition, as a key of a table in `allocsim.diagnostics.sentences`."""
     partial: bool = False
-    """Whether some pieces of the read were not examined, so that more bytes may be wrong."""
+    """Whether parts of the read were not examined, so that more bytes may be wrong."""
 
 
 NO_MORE: Final = Particulars()
@@ -85,9 +87,9 @@ NO_MORE: Final = Particulars()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One defect with its witnesses.
+    """A defect with its witnesses.
 
-    A judge leaves `message` and `names` empty: `allocsim.diagnostics` fills them.
+    A judge leaves `message` and `names` empty; `allocsim.diagnostics` fills these fields.
     """
 
     kind: str
@@ -96,46 +98,43 @@ class Violation:
     run: int | None = None
     step: int | None = None
     op: int | None = None
-    """The op that read too late, or the op at fault."""
+    """The op with the wrong read, or the faulty op."""
     value: int | None = None
-    """The value whose bytes were lost, or the value at fault."""
+    """The value with the lost bytes, or the faulty value."""
     buffer: int | None = None
     other_run: int | None = None
-    """Run of the write that the read found; None if nothing wrote there."""
+    """The run of the write that the read found; None if no run wrote the bytes."""
     other_op: int | None = None
-    """Op that wrote the bytes found; None for content from before the session."""
+    """The op that wrote the found bytes; None for initial content."""
     other_buffer: int | None = None
     want_run: int | None = None
-    """Run of the write that the read should have found; `want_op` is its op."""
+    """The run of the write that the read should have found; `want_op` is the op of that write."""
     want_op: int | None = None
     problem: int | None = None
     bytes: tuple[tuple[int, int], ...] = ()
     more: Particulars = field(default=NO_MORE, compare=False, repr=False)
-    """Fields that only the printed sentence needs."""
+    """Facts that only the printed sentence needs."""
     message: str = field(default="", compare=False)
     names: dict[str, str] = field(default_factory=dict, compare=False)
-    """`op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`, `want_op_name`
-    where they apply.
-    """
+    """The names under `op_name`, `value_name`, `buffer_name`, `other_op_name`, `other_buffer_name`
+    and `want_op_name`, if the index is not None."""
     in_apart: bool | None = None
-    """`Race` only: whether the race also exists with every buffer in memory of its own."""
+    """For a `Race`, whether the race also exists with every buffer in memory of its own."""
     hazards: tuple[str, ...] | None = None
-    """`Race` only: `write after read`, `read after write`, `write after write`, with the ops in
-    list order.
-    """
+    """For a `Race`, the hazards among `write after read`, `read after write` and
+    `write after write`, with the ops in list order."""
     schedule: tuple[int, ...] | None = None
-    """`Race` only: a legal order in which `op` runs before `other_op`. It names ops from step
-    `other_op` on; ops before that step run before it, all ops that it leaves out run after it.
-    """
+    """For a `Race`, a legal order in which `op` runs before `other_op`. The order names ops from
+    step `other_op` on. Ops before that step run before the named ops, and all other ops run after
+    them."""
 
     ends: tuple[str, ...] | None = None
-    """The ends of the buffers' size ranges at which the defect was found: `low`, `high` or both;
-    None where no buffer has a size range.
-    """
+    """The ends of the buffers' size ranges at which the defect was found: `low`, `high` or both.
+    None if no buffer has a size range."""
 
     @property
     def severity(self) -> str:
-        """`violation` or `warning`."""
+        """The severity of the kind: `violation` or `warning`."""
         return KINDS[self.kind][0]
 
 
@@ -143,7 +142,7 @@ KIND_ORDER: Final = {kind: position for position, kind in enumerate(KINDS)}
 
 
 def in_order(records: Iterable[Violation]) -> tuple[Violation, ...]:
-    """Return records in order of (run, step, kind), nulls first."""
+    """Return the records, sorted by (run, step, kind), nulls first."""
     return tuple(sorted(records, key=_place))
 
 
@@ -155,52 +154,52 @@ def _place(record: Violation) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Sizes of the document that was judged."""
+    """The sizes of the judged document."""
 
     ops: int
-    """Ops of all programs that ran."""
+    """The number of ops of all executed programs, or of all programs if nothing runs."""
     buffers: int
     peak_bytes: int
-    """Highest end of any slot, summed over arenas, of the plan where this sum is largest."""
+    """The highest end of any slot, summed over arenas, of the plan with the largest sum."""
     lower_bound_bytes: int
-    """Largest number of bytes that live buffers with a slot need at one step of one run."""
+    """The largest number of bytes that live buffers with a slot need at one step of one run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defects:
-    """All that the checks found in one document."""
+    """All findings of the checks in one document."""
 
     violations: tuple[Violation, ...]
-    """In order of (run, step, kind), nulls first; at most `limit` of them."""
+    """At most `limit` violations, sorted by (run, step, kind), nulls first."""
     warnings: tuple[Violation, ...]
     count: int
-    """Number of violations: exact up to 10^6, a lower bound beyond."""
+    """The number of violations; exact up to 10^6, a lower bound beyond."""
     truncated: bool
     """Whether `count` is only a lower bound."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Number of records of each kind, warnings included; as exact as `count`."""
+    """The number of records of each kind, warnings included; as exact as `count`."""
     unexamined: tuple[str, ...] = ()
     """Parts not examined because the step limit was reached, in words; `truncated` is then set."""
 
     @property
     def clean(self) -> bool:
-        """Whether there are no violations; warnings do not matter."""
+        """Whether there are no violations; warnings are ignored."""
         return self.count == 0
 
     def of_kind(self, *kinds: str) -> tuple[Violation, ...]:
-        """Return the violations and warnings of the kinds named."""
+        """Return the violations and warnings of the given kinds."""
         return tuple(v for v in self.violations + self.warnings if v.kind in kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Defects):
-    """All that the checks found in one document, and how large it is."""
+    """All findings of the checks in one document, with the document's sizes."""
 
     stats: Stats
 
     def _repr_html_(self) -> str:
-        """Return a table of the kinds found and their counts, which a notebook shows."""
-        from allocsim.html_table import table_of  # noqa: PLC0415 - a judgement needs none
+        """Return an HTML table of the found kinds and their counts for notebooks."""
+        from allocsim.html_table import table_of  # noqa: PLC0415 - only notebooks need it
 
         rows = [(kind, *KINDS[kind], number) for kind, number in self.counts.items()]
         found = "clean" if self.clean else f"{self.count} violation{'s'[: self.count != 1]}"

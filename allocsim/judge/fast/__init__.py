@@ -1,10 +1,10 @@
-"""The judge: it finds the defects of a program, its beliefs and its plans from bytes and steps
-alone (detectors S, L and H).
+"""The judge finds the defects of a program, its beliefs and its plans from bytes and steps alone
+(detectors S, L and H).
 
     report = check(document)
 
-Every check is one row of `CHECKS`. Its file begins with the letter of its detector and has its
-specification in the header:
+Every check is one row of `CHECKS`. The file name of a check begins with the letter of its detector,
+and the module docstring is its specification:
 
     S  s_slots      compares each slot with its buffer and its arena
        s_events     compares the planner's events with each other and with the slots
@@ -14,22 +14,24 @@ specification in the header:
     L  l_beliefs    compares the beliefs of a planner with the program
     H  h_races      finds accesses without an order (`h_clocks` has the order, `h_pairs` the pairs)
 
-The other modules serve the checks. `trial` numbers the runs and keeps the records; `accesses`,
-`holes` and `intervals` have facts and joins that the checks share; `bound` measures sizes;
-`violations` has the kinds and records; `facts` has what other packages may ask besides `check`.
+The other modules serve the checks. `trial` numbers the runs and keeps the records. `accesses`,
+`holes` and `intervals` have facts and joins that the checks share. `bound` measures sizes.
+`violations` has the kinds and records. `facts` has the functions besides `check` that other
+packages may call.
 
-Each check looks at the whole document and reports all defects of its kinds (`violations.KINDS`),
+Each check examines the whole document and reports all defects of its kinds (`violations.KINDS`),
 with witnesses. Checks share no code with planners: this package imports only numpy,
-`allocsim.model` and `allocsim.errors`. The compiled screens in the folder `screens` speed the
-checks up: they are handed in here, and only `selector` asks them which rows to look at.
+`allocsim.model` and `allocsim.errors`. The compiled screens in the folder `screens` make the checks
+faster. The screens are passed in here, and only `selector` calls them to select the rows to
+examine.
 
-Order: records are listed by (run, step, kind), nulls first, kinds in the order of `KINDS`; records
-of one such place are in order of operand, value, buffer or event. At most `limit` violations and
-`limit` warnings are listed. All of them are counted: `count` is exact up to 10^6; beyond that it is
-a lower bound and `truncated` is set.
+Records are listed by (run, step, kind), nulls first, with kinds in the order of `KINDS`. Records
+with equal keys are in order of operand, value, buffer or event. At most `limit` violations and
+`limit` warnings are listed, but all are counted. `count` is exact up to 10^6; beyond that, `count`
+is a lower bound and `truncated` is set.
 
-What the judge does not see: what kernels compute, and the numbers in buffers. All checks follow the
-order of the list, except `h_races`, which finds out whether every other legal order is as good.
+The judge does not examine the computations of kernels and the numbers in buffers. All checks follow
+the order of the list. Only `h_races` checks whether every other legal order gives the same reads.
 """
 
 from collections.abc import Callable
@@ -66,10 +68,10 @@ CHECKS: Final[dict[str, Callable[[TrialDocument, Findings], None]]] = {
 """Every check by name."""
 
 ACCESSES: Final = 8
-"""Number of accesses of the programs that add one step to the step limit."""
+"""The number of accesses of the programs for which the step limit grows by one step."""
 
 UNMEASURED: Final = Stats(ops=0, buffers=0, peak_bytes=0, lower_bound_bytes=0)
-"""The sizes in a report when the caller asked for none."""
+"""The sizes in a report if the caller requested no sizes."""
 
 SCREENED: Final = Selector(COMPILED)
 
@@ -92,29 +94,30 @@ def check(
     Args:
         document: programs, problems, plans, and the runs to judge: its session, or each plan once
             on fresh memory.
-        limit: the most violations, and the most warnings, that are listed; all are counted.
-        of_each_kind: `limit` holds for each kind by itself, so that no kind hides another.
-        plain: use no screens, so that nothing is compiled; large documents take longer. The report
-            is the same.
-        kinds: parsed JSON of a table of alias contracts by kind, for ops whose `in_place` is `null`
+        limit: the largest number of violations, and of warnings, that are listed; all are counted.
+        of_each_kind: apply `limit` to each kind separately, so that no kind hides another.
+        plain: use no screens, so that nothing is compiled; large documents then take longer. The
+            report is the same.
+        kinds: parsed JSON of a table of alias contracts by kind, for ops with `in_place` `null`
             (`contract`).
         strict: count each `AssumedInPlace` as a violation, not as a warning.
-        unbounded: examine every suspect, however long it takes. Otherwise at most `trial.WORK`
-            steps are taken, and one more for each `ACCESSES` accesses of the programs; the report
-            lists the parts that were not examined (`unexamined`).
-        sizes: whether to compute `stats`; otherwise all of them are 0.
+        unbounded: examine every suspect, without a step limit. Otherwise at most `trial.WORK` steps
+            are taken, plus one step for each `ACCESSES` accesses of the programs; the report lists
+            the parts that were not examined (`unexamined`).
+        sizes: whether to compute `stats`; if not, all sizes are 0.
 
     Returns:
-        All defects found. The report is `clean` if there are no violations: then every read of
-        every run finds the bytes that it would find with each buffer in memory of its own. If
-        buffers have ranges of sizes, this holds for both ends of the ranges (`ends`).
+        All defects found. The report is `clean` if there are no violations. In that case every read
+        of every run finds the bytes that it would find with each buffer in memory of its own. If
+        buffers have ranges of sizes, this is true at both ends of the ranges (`ends`).
 
     Raises:
-        ModelError: `limit` is negative, `kinds` is no such table, a value falls into more byte runs
-            than are supported, or a bound on time or memory leaves open whether there is a
-            violation: the steps are spent and none was found.
+        ModelError: `limit` is negative, `kinds` is not such a table, a value has more byte runs
+            than are supported, or a bound on time or memory was reached before any violation was
+            found, so that the document may still have one.
 
-    O(accesses log accesses) for a clean document; O(defects) more for others, in memory O(limit).
+    O(accesses log accesses) for a clean document; other documents take O(defects) more time and
+    O(limit) memory.
     """
     if limit < 0:
         raise ModelError("limit", f"{limit} is negative")
@@ -131,8 +134,8 @@ def check(
 
 
 def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> Defects:
-    """Return the defects that `check` finds; no sizes are computed, and warnings are only counted.
-    It is the quick way to judge thousands of documents.
+    """Return the defects that `check` finds. No sizes are computed, and warnings are only counted,
+    so that thousands of documents are judged quickly.
     """
     if has_ranges(document):
         return check(document, limit=limit, plain=plain)
@@ -141,7 +144,7 @@ def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> 
 
 
 def steps_for(document: Document) -> int:
-    """Return how many steps the judge may spend on suspects of a document."""
+    """Return the number of steps that the judge may spend on the suspects of a document."""
     accesses = sum(len(program.ops.operands) + len(program.ops.results) for program in document.programs)
     return WORK + accesses // ACCESSES
 
@@ -153,7 +156,7 @@ def _judged(case: TrialDocument, findings: Findings, *, of_each_kind: bool = Fal
     count, unexamined = findings.count("violation"), tuple(case.work.unexamined)
     if unexamined and not count:
         left = "; ".join(unexamined)
-        rule = f"there is no verdict: nothing wrong was found, and not examined is {left}; --unbounded examines all"
+        rule = f"there is no verdict: no violation was found, but these parts were not examined: {left}; --unbounded examines all"
         raise ModelError("runs", f"{rule}; the steps set for it are spent")
     return {
         "violations": findings.listed("violation", of_each_kind=of_each_kind),

@@ -1,14 +1,13 @@
-"""The reads and writes of a program, and the bytes of its values: facts that every check shares.
+"""Compute the reads and writes of a program, and the bytes of its values, for all checks.
 
 * An op first *reads* all bytes of its operands, then *writes* all bytes of its results. Ops of kind
-  `view` and the `host.write` ops that a run skips access nothing. A value with an empty shape is
-  accessed but has no bytes.
-* The bytes of a value are the bytes of its layout that lie inside its buffer; bytes outside are
-  left out here and reported by `s_slots`.
-* A program without ops has no accesses. The checks then use the beliefs of a problem: lifetimes
-  less the gaps, sizes, and pairs.
+`view` and the `host.write` ops that a run skips access nothing. A value with an empty shape is
+accessed but has no bytes. * The bytes of a value are the bytes of its layout inside its buffer.
+Bytes outside the buffer are ignored here and reported by `s_slots`. * A program without ops has no
+accesses. The checks then use the beliefs of a problem: lifetimes without the gaps, sizes, and
+pairs.
 
-Complexity: O(columns) for each (program, set of skipped steps), all vectorised.
+Complexity: O(columns) for each (program, set of skipped steps), vectorised.
 
 This module does not examine slots and addresses.
 """
@@ -29,8 +28,8 @@ from allocsim.model.layout import MAX_RUNS, Int64s
 
 
 class Extents:
-    """Where the values of one program lie, within their buffers and cut to them, in *units*: bytes,
-    or bits where `unit` is 8.
+    """The ranges of a program's values, relative to their buffers and cut to these, in *units*. A
+    unit is a byte, or a bit if `unit` is 8.
     """
 
     def __init__(self, program: Program, unit: int = 1) -> None:
@@ -39,13 +38,13 @@ class Extents:
         self.unit = unit
         self.buffer: Int64s = values.buffer.astype(np.int64)
         self.room: Int64s = program.buffers.nbytes * unit
-        """int64 (buffers,): units of each buffer."""
+        """int64 (buffers,): the size of each buffer in units."""
         room = self.room[self.buffer]
         hulls = values.hulls if unit == 1 else values.bit_hulls
         self.low: Int64s = np.clip(hulls[:, 0], 0, room)
         """int64 (values,): the lowest unit inside the buffer."""
         self.high: Int64s = np.maximum(np.clip(hulls[:, 1], 0, room), self.low)
-        """int64 (values,): one past the highest unit inside the buffer, or `low` where none is."""
+        """int64 (values,): one past the highest unit inside the buffer, or `low` without a unit."""
         self.dense: Bools = values.dense
         """bool (values,): whether the value covers every unit of `[low, high)`."""
         if unit > 1 and values.ragged.any():
@@ -53,18 +52,18 @@ class Extents:
             ragged = np.flatnonzero(values.ragged)
             self.dense[ragged] = [len(values.bit_runs(value)) <= 1 for value in ragged.tolist()]
         self.whole: Bools = (hulls[:, 0] >= 0) & (hulls[:, 1] <= room)
-        """bool (values,): whether nothing of the value lies outside its buffer."""
+        """bool (values,): whether the whole value is inside its buffer."""
         self.start: Int64s = values.offset if unit == 1 else values.offset * unit + values.bit_offset
-        """int64 (values,): where element 0 begins."""
+        """int64 (values,): the unit at which element 0 begins."""
 
     @cached_property
     def in_whole_bytes(self) -> "Extents":
-        """The extents in bytes; a byte that a value covers in part counts as covered."""
+        """The extents in bytes; a partly covered byte counts as covered."""
         return self if self.unit == 1 else Extents(self.program)
 
     @cached_property
     def holes(self) -> Holes:
-        """The runs, cut to the buffer, of values with holes that ops other than views access."""
+        """The runs of values with holes that ops other than views access, cut to the buffer."""
         ops, values = self.program.ops, self.program.values
         active = ~ops.is_kind(VIEW)
         used = np.zeros(len(self.dense), dtype=np.bool_)
@@ -81,7 +80,7 @@ class Extents:
 
     @cached_property
     def contiguous(self) -> Bools:
-        """Bool (values,): whether a value's elements, in row-major order, follow one another."""
+        """Bool (values,): whether a value's elements are contiguous in row-major order."""
         values = self.program.values
         ranks = np.diff(values.dim_starts)
         rank = int(ranks.max(initial=0))
@@ -114,7 +113,7 @@ class Extents:
         return merged((low // self.unit, -(-high // self.unit)) for low, high in runs)
 
     def all_runs(self, value: int) -> list[Range]:
-        """Return what `runs` returns, also for a value that no op accesses."""
+        """Return the same as `runs`, but also for values that no op accesses."""
         if self.dense[value] or self.holes.row[value] >= 0:
             return self.runs(value)
         room = int(self.room[self.buffer[value]])
@@ -122,7 +121,9 @@ class Extents:
         return [(low, high) for low, high in cut if low < high]
 
     def same_layout(self, a: Int64s, b: Int64s) -> Bools:
-        """Return by rows whether two values agree in shape, width and strides that matter."""
+        """Return for each row whether the values `a` and `b` agree in shape, width and relevant
+        strides.
+        """
         values = self.program.values
         ranks = np.diff(values.dim_starts)
         same: Bools = (ranks[a] == ranks[b]) & (values.width[a] == values.width[b])
@@ -141,9 +142,9 @@ class Extents:
 
 
 class Accesses:
-    """The reads and writes of one program when the host leaves out the ops of `skip`.
+    """The reads and writes of a program in a run in which the host leaves out the ops of `skip`.
 
-    Rows are in order of step, then position.
+    Rows are sorted by step, then by position.
     """
 
     def __init__(
@@ -154,16 +155,17 @@ class Accesses:
         self.extents = extents
         self.contract = contract
         self.at_rest: dict[Plan, frozenset[int]] = {}
-        """Plan -> results that a `same` does not write (`h_sessions.at_rest` fills this in)."""
+        """For each plan, the results that a `same` does not write (filled in by
+        `h_sessions.at_rest`)."""
         steps = np.arange(len(ops), dtype=np.int64)
         self.active: Bools = ~ops.is_kind(VIEW)
-        """bool (ops,): which ops touch bytes in this run."""
+        """bool (ops,): whether an op accesses bytes in this run."""
         self.active[list(skip)] = False
         self.host_write: Bools = ops.is_kind(HOST_WRITE)
         read_op = np.repeat(steps, np.diff(ops.operand_starts))
         write_op = np.repeat(steps, np.diff(ops.result_starts))
         self.read_row: Int64s = np.flatnonzero(self.active[read_op])
-        """Rows of `ops.operands` that are reads."""
+        """The rows of `ops.operands` that are reads."""
         self.read_op: Int64s = read_op[self.read_row]
         self.read_value: Int64s = ops.operands[self.read_row].astype(np.int64)
         self.read_buffer: Int64s = extents.buffer[self.read_value]
@@ -172,17 +174,17 @@ class Accesses:
         if not every_result:
             row, source, target = handed_on(program)
             for at in np.flatnonzero(extents.buffer[source] == extents.buffer[target]).tolist():
-                writes[row[at]] &= not in_step(extents, int(source[at]), int(target[at]), 0)  # it stays where it is
+                writes[row[at]] &= not in_step(extents, int(source[at]), int(target[at]), 0)  # the value does not move
         self.write_row: Int64s = np.flatnonzero(writes)
-        """Rows of `ops.results` that are writes."""
+        """The rows of `ops.results` that are writes."""
         self.write_op: Int64s = write_op[self.write_row]
         self.write_value: Int64s = ops.results[self.write_row].astype(np.int64)
         self.write_buffer: Int64s = extents.buffer[self.write_value]
 
     @cached_property
     def results(self) -> "Accesses":
-        """These accesses and, as writes, the results that a `same` leaves in place: they move no
-        byte, but the in-place rule holds for them, too.
+        """These accesses, plus writes for the results that a `same` leaves in place. Such results
+        move no byte, but the in-place rule applies to them too.
         """
         if not self.program.same_ops.any():
             return self
@@ -190,26 +192,26 @@ class Accesses:
 
     @cached_property
     def first(self) -> Int64s:
-        """int64 (buffers,): step of the first access, `len(ops)` where there is none."""
+        """int64 (buffers,): the step of the first access, or `len(ops)` without an access."""
         return np.minimum(self.first_read, self.first_write)
 
     @cached_property
     def first_read(self) -> Int64s:
-        """int64 (buffers,): step of the first read, `len(ops)` where there is none."""
+        """int64 (buffers,): the step of the first read, or `len(ops)` without a read."""
         first = np.full(len(self.program.buffers), len(self.program.ops), dtype=np.int64)
         np.minimum.at(first, self.read_buffer, self.read_op)
         return first
 
     @cached_property
     def first_write(self) -> Int64s:
-        """int64 (buffers,): step of the first write, `len(ops)` where there is none."""
+        """int64 (buffers,): the step of the first write, or `len(ops)` without a write."""
         first = np.full(len(self.program.buffers), len(self.program.ops), dtype=np.int64)
         np.minimum.at(first, self.write_buffer, self.write_op)
         return first
 
     @cached_property
     def last(self) -> Int64s:
-        """int64 (buffers,): step of the last access, -1 where there is none."""
+        """int64 (buffers,): the step of the last access, or -1 without an access."""
         last = np.full(len(self.program.buffers), -1, dtype=np.int64)
         np.maximum.at(last, self.read_buffer, self.read_op)
         np.maximum.at(last, self.write_buffer, self.write_op)
@@ -223,8 +225,8 @@ class Accesses:
 
 
 def handed_on(program: Program) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the rows of `ops.results` that a `same` makes, and the operand and result value of
-    each.
+    """Return the rows of `ops.results` that `same` ops make, with the operand value and the result
+    value of each row.
     """
     ops = program.ops
     made = np.repeat(np.arange(len(ops)), np.diff(ops.result_starts))
@@ -235,7 +237,7 @@ def handed_on(program: Program) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
-    """Return whether each unit of `other`, in row-major order, lies `shift` units below `one`'s."""
+    """Return whether each unit of `other` is `shift` units below the matching unit of `one`."""
     if extents.contiguous[one] and extents.contiguous[other]:
         return int(extents.start[one]) == int(extents.start[other]) + shift
     source, target, _ = pieces_moved(extents, one, other)
@@ -243,8 +245,8 @@ def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
 
 
 def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the pieces that pair the units of two values in row-major order: starts in `one`,
-    starts in `other`, lengths. The pieces are not cut to buffers.
+    """Return the pieces that match the units of two values in row-major order, as starts in `one`,
+    starts in `other`, and lengths. The pieces are not cut to buffers.
     """
     (a, length_a), (b, length_b) = _rows(extents, one), _rows(extents, other)
     length = gcd(length_a, length_b)
@@ -261,7 +263,7 @@ def pieces_moved(extents: Extents, one: int, other: int) -> tuple[Int64s, Int64s
 
 
 def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
-    """Return the starts of a value's contiguous stretches in row-major order, and their length."""
+    """Return the starts of a value's contiguous ranges in row-major order, and their length."""
     row = extents.program.values[value]
     scale = extents.unit
     shape, strides = list(row.shape), [stride * scale for stride in row.strides]
@@ -273,9 +275,7 @@ def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
         length *= shape.pop()
         strides.pop()
     if prod(shape) > MAX_RUNS:
-        raise ModelError(
-            f"values[{value}]", f"the layout falls into {prod(shape)} runs; at most {MAX_RUNS} are supported"
-        )
+        raise ModelError(f"values[{value}]", f"the layout has {prod(shape)} runs; at most {MAX_RUNS} are supported")
     starts = np.array([int(extents.start[value])], dtype=np.int64)
     for count, stride in zip(shape, strides, strict=True):
         starts = (starts[:, None] + stride * np.arange(count, dtype=np.int64)).ravel()
@@ -284,7 +284,7 @@ def _rows(extents: Extents, value: int) -> tuple[Int64s, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelievedLives:
-    """The steps at which each buffer is believed to live, one row for each non-empty stretch.
+    """The steps at which buffers are believed to live, one row for each non-empty range of steps.
 
     A buffer may have several rows.
     """
@@ -295,7 +295,7 @@ class BelievedLives:
 
 
 def believed_lifetimes(problem: Problem) -> BelievedLives:
-    """Return the lifetimes of a problem, less its gaps. O(buffers + gaps log gaps)."""
+    """Return the lifetimes of a problem without its gaps. O(buffers + gaps log gaps)."""
     gapped = np.zeros(len(problem.start), dtype=np.bool_)
     gapped[list(problem.gaps)] = True
     whole = np.flatnonzero((problem.start < problem.stop) & ~gapped)

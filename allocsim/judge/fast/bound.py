@@ -1,19 +1,19 @@
-"""The sizes of a document: ops, buffers, the peak of the plans, and a lower bound in bytes that no
-sound plan can go below.
+"""Compute the sizes of a document: ops, buffers, the peak of the plans, and a lower bound in bytes
+for every sound plan.
 
-* `ops`, `buffers`: counted over all programs that some run executes; over all programs of the
-  document if nothing runs.
-* `peak_bytes`: highest end of any slot, summed over arenas, of the largest plan in use.
-* `lower_bound_bytes`: the largest number of bytes, over the steps of all runs, of the buffers that
-  live at a step and have a slot in an arena. Buffers that might share bytes there at some offsets
-  form a class: an op joins them (`s_in_place`), or they hold equal content (`s_tags`). A class
-  counts as its largest buffer, for every plan needs that many bytes for it. Once the judge's steps
-  are spent, the runs from the first whose content must be followed on are left out.
+* `ops` and `buffers` are counted over all programs that some run executes, or over all programs of
+the document if nothing runs. * `peak_bytes` is the highest end of any slot, summed over arenas, of
+the plan in use with the largest sum. * `lower_bound_bytes` is the largest number of bytes, over the
+steps of all runs, of the buffers that live at a step and have a slot in an arena. Buffers that
+might share bytes at that step form a class: an op joins them (`s_in_place`), or they hold equal
+content (`s_tags`). A class counts as its largest buffer, because every plan needs that many bytes
+for the class. Once the judge's steps are spent, the first run that needs the content analysis and
+all later runs are left out.
 
 Lifetimes and pairs are derived from the ops (`live`), or taken from the problem if a program has no
 ops. Sums are Python ints and do not wrap.
 
-Complexity: O(buffers log buffers + pairs) for runs alike.
+Complexity: O(buffers log buffers + pairs), once for all runs that are alike.
 
 This module does not examine defects.
 """
@@ -36,14 +36,14 @@ from allocsim.model.layout import LIMIT, Int64s
 
 
 def stats(case: TrialDocument) -> Stats:
-    """Return the sizes of the document on trial."""
+    """Return the sizes of the judged document."""
     programs = {trial.program_index: trial.program for trial in case.trials}
     judged = list(programs.values()) or list(case.document.programs)
     runs: dict[Hashable, Trial] = {}
     for trial in case.trials:
         tagged = asks_tags(case, trial)
         if tagged and case.tag_work.over:
-            break  # the bound of fewer runs is a bound
+            break  # a lower bound for fewer runs is still a lower bound
         runs[as_tagged(case, trial) if tagged else trial.alike] = trial
     plans = {trial.plan_index: trial.plan for trial in case.trials}
     return Stats(
@@ -71,14 +71,15 @@ def _lower_bound(case: TrialDocument, trial: Trial) -> int:
     order = np.argsort(times, kind="stable")
     times, live = times[order], np.cumsum(change[order])
     pairs = _pairs(case, trial, nbytes)
-    # the sum rises only where a buffer is born, and where a class ends or its buffers part
+    # the sum rises only at the start of a buffer, at the end of a class, and at the split of a
+    # class
     steps = distinct(np.concatenate([start, pairs[:, 0], pairs[:, 1]]))
     sums = np.concatenate([live[:1] * 0, live])[np.searchsorted(times, steps, side="right")]
     return int((sums - _savings(pairs, steps, nbytes)).max())
 
 
 def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers whose slots might share bytes in between."""
+    """Return (n, 4): first step, stop, and two buffers that might share bytes in these steps."""
     tied = np.empty((0, 4), dtype=np.int64)
     if trial.problem is None:
         sharing = case.kept(("joined", id(trial.accesses)), lambda: joined(case.hand_overs(trial.accesses)))
@@ -97,7 +98,7 @@ def _pairs(case: TrialDocument, trial: Trial, nbytes: Int64s) -> Int64s:
 
 
 def _in_a_gap(problem: Problem, buffer: Int64s, step: Int64s) -> Bools:
-    """Return which rows (buffer, step) lie in a believed gap of the buffer's lifetime."""
+    """Return for each row (buffer, step) whether the step is in a believed gap of the buffer."""
     mask: Bools = np.zeros(len(buffer), dtype=np.bool_)
     for row in np.flatnonzero(among(buffer, np.fromiter(problem.gaps, dtype=np.int64))).tolist():
         mask[row] = any(low <= step[row] < high for low, high in problem.gaps[int(buffer[row])])
@@ -113,8 +114,8 @@ def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
     weight = np.minimum(nbytes[pairs[:, 2]], nbytes[pairs[:, 3]])
     much = float(nbytes[distinct(pairs[:, 2:].ravel())].sum(dtype=np.float64)) > LIMIT
     change: Int64s = np.zeros(len(steps) + 1, dtype=object if much else np.int64)
-    # a pair that meets no other is a class of its own; the others make classes, which change only
-    # where one of them begins or ends
+    # a pair without a common buffer and step with another pair is its own class; the other pairs
+    # form classes that change only at the start or end of a pair
     tangled = _tangled(first, last, pairs[:, 2:])
     np.add.at(change, first[~tangled], weight[~tangled])
     np.subtract.at(change, last[~tangled], weight[~tangled])
@@ -134,13 +135,14 @@ def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
 
 
 def _tangled(first: Int64s, last: Int64s, pairs: Int64s) -> Bools:
-    """Return which pairs have a buffer in common with another at some step."""
+    """Return which pairs have a buffer in common with another pair at some step."""
     buffer, row = pairs.T.ravel(), np.tile(np.arange(len(pairs)), 2)
     order = np.lexsort((first[row], buffer))
     buffer, row = buffer[order], row[order]
     meets = (buffer[1:] == buffer[:-1]) & (first[row[1:]] < last[row[:-1]])
     mask = np.zeros(len(pairs), dtype=np.bool_)
-    # of those of one buffer, in order of start, the longest so far may reach beyond the one before
+    # among the pairs of a buffer, in order of start, an earlier pair may end after the previous
+    # pair
     width = int(last.max(initial=0)) + 1
     rank = np.cumsum(np.append(False, buffer[1:] != buffer[:-1]))
     reach = np.maximum.accumulate(rank * width + last[row]) % width
@@ -150,7 +152,7 @@ def _tangled(first: Int64s, last: Int64s, pairs: Int64s) -> Bools:
 
 
 def _groups(rows: list[int], pairs: Int64s) -> list[list[int]]:
-    """Return the rows of pairs in groups; no two groups have a buffer in common."""
+    """Return the rows of pairs in groups, such that no two groups have a buffer in common."""
     head, found = _Heads(), defaultdict[int, list[int]](list)
     for row in rows:
         head.join(*pairs[row].tolist())
@@ -160,22 +162,22 @@ def _groups(rows: list[int], pairs: Int64s) -> list[list[int]]:
 
 
 class _Heads(dict[int, int]):
-    """Sets of buffers that pairs join, each with one buffer as its head."""
+    """A union-find structure: sets of buffers that pairs join, each with one buffer as its head."""
 
     def of(self, buffer: int) -> int:
-        """Return the head of the set of a buffer."""
+        """Return the head of the set that contains a buffer."""
         while self.setdefault(buffer, buffer) != buffer:
             self[buffer] = buffer = self[self[buffer]]
         return buffer
 
     def join(self, one: int, other: int) -> None:
-        """Make one set of those of two buffers."""
+        """Join the sets of two buffers."""
         self[self.of(one)] = self.of(other)
 
 
 def saving(pairs: Iterable[tuple[int, int]], nbytes: Int64s) -> int:
     """Return the bytes saved by counting each class of buffers that `pairs` join as its largest
-    buffer, not as the sum of its buffers.
+    buffer instead of as the sum of its buffers.
     """
     head = _Heads()
     for one, other in pairs:

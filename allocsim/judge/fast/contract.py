@@ -1,19 +1,19 @@
-"""Alias contracts: the (operand, result) pairs for which kernels promise to be correct in place,
-from the document and from a table of kinds.
+"""Read alias contracts, the (operand, result) pairs for which kernels promise to be correct in
+place, from the document and from a table of kinds.
 
 * A declared pair `(operand position, result position)` has a strength: `exact`, `bytes` or `whole`
-  (`s_in_place` says what each strength allows).
-* Where a document gives `null` for an op, its contract is unknown, and only there a table of kinds
-  counts. A pair that the table calls `safe` is promised with the strength given there, an `unsafe`
-  pair is not promised, and a pair that is `unknown` or not listed stays unknown. Without a table,
-  the name of a kind promises nothing.
+(`s_in_place` defines what each strength allows). * If a document states `null` for an op, its
+contract is unknown, and the table of kinds is used. The table is used for no other op. A pair that
+the table calls `safe` is promised with the strength given there. An `unsafe` pair is not promised.
+A pair that is `unknown` or not listed stays unknown. Without a table, the name of a kind promises
+nothing.
 
-A table is parsed JSON:
+A table is parsed JSON of this form:
 `{"kinds": {"matmul": [{"pair": [0, 0], "says": "safe", "strength": "exact", "source": "..."}]}}`.
 
 Complexity: O(pairs + ops of the kinds in the table).
 
-This module does not examine the places of values and buffers.
+This module does not examine the addresses of values and buffers.
 """
 
 from collections.abc import Mapping
@@ -33,20 +33,21 @@ KindsTable = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contract:
-    """The promises of the ops of one program, one row each, in order of op."""
+    """The promises of the ops of a program, one row for each promise, in order of op."""
 
     operand_row: Int64s
     result_row: Int64s
-    """Rows of `ops.operands` and `ops.results`; the rows of one op stand together."""
+    """Rows of `ops.operands` and `ops.results`; the rows of one op are consecutive."""
     strength: Int64s
     refused: Int64s
-    """int64 (n,), sorted: `operand row * results + result row` of pairs unsafe by the table."""
+    """int64 (n,), sorted: `operand row * results + result row` of pairs that the table calls
+    unsafe."""
     known: Bools
-    """bool (ops,): False where `in_place` is `null` in the document."""
+    """bool (ops,): False for an op with `null` as `in_place` in the document."""
 
     @classmethod
     def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
-        """Return the contract of a program and a table; raise ModelError for a malformed table."""
+        """Return the contract of a program with a table; raise ModelError if the table is bad."""
         ops = program.ops
         op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
         rows = [
@@ -85,8 +86,8 @@ class Contract:
 
 
 def rows_of(table: KindsTable | None) -> dict[str, list[tuple[int, int, str, int]]]:
-    """Return kind -> (operand position, result position, word, strength) for each entry of a table;
-    raise ModelError if the table or an entry is malformed.
+    """Return for each kind the entries (operand position, result position, word, strength) of a
+    table. Raise ModelError if the table or an entry is malformed.
     """
     kinds = {} if table is None else table.get("kinds", None) if isinstance(table, Mapping) else None
     if not isinstance(kinds, Mapping):
@@ -96,11 +97,11 @@ def rows_of(table: KindsTable | None) -> dict[str, list[tuple[int, int, str, int
         for index, entry in enumerate(entries if isinstance(entries, list | tuple) else [entries]):
             place = f"kinds.{kind}[{index}]"
             if not isinstance(entry, Mapping):
-                raise ModelError(place, "is no object")
+                raise ModelError(place, "is not an object")
             pair, says, strength = entry.get("pair"), entry.get("says"), entry.get("strength", "exact")
             positions = list(pair) if isinstance(pair, list | tuple) else []
             if len(positions) != 2 or not all(isinstance(at, int) and 0 <= at < 1 << 31 for at in positions):
-                raise ModelError(f"{place}.pair", f"{pair!r} is no [operand position, result position]")
+                raise ModelError(f"{place}.pair", f"{pair!r} is not [operand position, result position]")
             if says not in SAYS:
                 raise ModelError(f"{place}.says", f"{says!r} is none of {', '.join(SAYS)}")
             if strength not in STRENGTHS:

@@ -1,13 +1,14 @@
-"""Buffers whose size only the run decides: a document is judged at both ends of the size ranges,
-and both reports become one.
+"""Judge a document with dynamic buffer sizes at both ends of the size ranges, and join the two
+reports.
 
-At the *low* end every buffer with an `nbytes_range` has its least size, at the *high* end its
-greatest. Believed sizes follow unless the problem states them. Each record says at which `ends` it
-was found; a defect found at both ends is one record, the one of the low end. Sizes in `stats` are
-the larger ones. Where a list is cut, the count is the larger of the two, and a lower bound.
+At the *low* end every buffer with an `nbytes_range` has its smallest size, at the *high* end its
+largest size. Believed sizes change alike unless the problem states them. Each record states in
+`ends` where the defect was found. A defect found at both ends is one record, taken from the low
+end. `stats` has the larger of both sizes. If a list is cut, the count is the larger of the two
+counts, and a lower bound.
 
-This module does not examine sizes in between. It judges the ends only, because every defect that is
-reported comes or goes as sizes grow or shrink.
+Sizes between the ends are not judged. The ends suffice, because every reported defect only appears
+or only vanishes as sizes grow.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ def has_ranges(document: Document) -> bool:
 
 
 def at_end(document: Document, end: str) -> Document:
-    """Return the document with every ranged buffer as small, or as large, as it may be."""
+    """Return the document with every ranged buffer at the low, or at the high, end of its range."""
     programs = [_resized(program, end) for program in document.programs]
     resized = {id(old): program for old, program in zip(document.programs, programs, strict=True)}
     problems = [
@@ -50,7 +51,7 @@ def _resized(program: Program, end: str) -> Program:
 
 
 def both(low: Report, high: Report, *, limit: int, of_each_kind: bool) -> Report:
-    """Return one report of the defects found at either end."""
+    """Return one report with the defects found at either end."""
     lists, counts = [], {}
     for at_low, at_high in ((low.violations, high.violations), (low.warnings, high.warnings)):
         found = _joined(at_low, at_high)
@@ -78,7 +79,7 @@ def _joined(low: Sequence[Violation], high: Sequence[Violation]) -> tuple[Violat
         for record in records:
             about = _key(record)
             times[about] += 1
-            key = *about, times[about]  # an event told twice is at fault twice
+            key = *about, times[about]  # equal events give one record each
             ends = (*(found[key].ends or ()), end) if key in found else (end,)
             found[key] = replace(found.get(key, record), ends=ends)
     return in_order(found.values())
@@ -89,7 +90,7 @@ ONE_FOR_EACH_OP = frozenset(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"
 
 
 def _key(record: Violation) -> tuple[Any, ...]:
-    """Return the fields that name a record's defect; only witnesses may differ between ends."""
+    """Return the fields that identify a record's defect; only witnesses may differ between ends."""
     who = record.kind, record.program, record.plan, record.run, record.problem
     if record.kind in READS:
         return *who, record.op, record.value

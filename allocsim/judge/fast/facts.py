@@ -1,11 +1,12 @@
-"""The judge's functions, beside `check`, that other packages may call: facts that must have one
-answer everywhere.
+"""Provide the judge's functions, besides `check`, that other packages may call, so that each fact
+has one definition.
 
     exchanged_order(program, earlier, later)   the ops, from step `earlier` on, in a legal order in which `later` runs first
     read_twice(program, step)                  the operands of an op that share a byte with another of its operands
     rows_of(table), KindsTable                 a table of alias contracts by kind, parsed and checked
 
-Only this module, `violations` and `check` itself are imported from outside this folder (a test).
+Other packages import only this module, `violations` and `check` from this folder; a test checks
+that.
 
 This module does not examine plans and runs.
 """
@@ -21,8 +22,8 @@ __all__ = ["KindsTable", "exchanged_order", "read_twice", "rows_of"]
 
 
 def exchanged_order(program: Program, earlier: int, later: int) -> tuple[int, ...]:
-    """Return an order of ops, from step `earlier` on, in which `later` runs before `earlier`. It is
-    legal if neither happens before the other (`h_races.exchanged`).
+    """Return an order of ops, from step `earlier` on, in which `later` runs before `earlier`. The
+    order is legal if neither op happens before the other (`h_races.exchanged`).
     """
     return exchanged(Order.of(program.ops), earlier, later)
 

@@ -1,30 +1,33 @@
-"""Finds the accesses that are unordered with an earlier access: vector clocks over streams, held
-against the last access of each stream to each byte.
+"""Find the accesses that are unordered with an earlier access. Vector clocks over streams are
+compared with the last access of each stream to each byte.
 
-Happens before. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits
-for `i` (`after`), transitively. For each stream, op `j` *knows* the ops up to `known[j]`: the last
-op of that stream that happens before `j` or is `j`, -1 if there is none. Later ops of that stream
-that stand before `j` in the list are unordered with `j`.
+Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or if `j` waits for `i`
+(`after`), transitively. For each stream, op `j` *knows* the ops up to `known[j]`. `known[j]` is the
+last op of that stream that happens before `j` or is `j`, or -1. Later ops of that stream that
+precede `j` in the list are unordered with `j`.
 
-Algorithm. It passes over the list once for each stream, the *source*. Ops of the source leave their
-step on the bytes they touch, once for writes and once for all accesses; steps only grow, so the
-largest step on a range of bytes is the last one. Every access of another stream looks up the
-largest step on its own bytes: among writes if it reads, among all accesses if it writes. If that
-step is after `known` of its op, the two race, and the access is *late*. So each unordered pair is
-met once, in the pass of the earlier op's stream, and no ordered access is late.
+Algorithm. The list is passed once for each stream, called the *source* of the pass. Ops of the
+source record their step on the bytes they access, once for writes and once for all accesses. Steps
+only grow, so the largest step on a byte range is the last step. Every access of another stream
+looks up the largest step on its own bytes. A read looks among the writes, and a write among all
+accesses. If the step found is after `known` of the op, the two race, and the access is *late*. So
+each unordered pair is found once, in the pass of the earlier op's stream, and no ordered access is
+late.
 
-Bytes are ranks: every end of every range in order of (space, address). The steps lie in a segment
-tree over the ranks. A node has `left`, the last step left on all of it, and `below`, the largest
-step left on any of it; both arrays hold writes first, then all accesses.
+Addresses are replaced by ranks, that is, by the positions of all range ends in order of (space,
+address). The steps are stored in a segment tree over the ranks. For each node, `left` is the last
+step recorded on the whole node, and `below` is the largest step recorded on any part of the node.
+Both arrays have the nodes for writes first, then the nodes for all accesses.
 
-Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time, O(ops + byte runs) memory:
-a clock has one column at a time. `sweep` is plain Python over arrays; large inputs have it
-compiled, the same lines, so that records are identical either way.
+Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time and O(ops + byte runs)
+memory, because only one clock column exists at a time. `sweep` is plain Python over arrays. For
+large inputs the same lines are compiled, so that the records are identical.
 
-This module does not examine the earlier access of each race (`h_pairs`), buffers, plans.
+This module does not find the earlier access of each race (`h_pairs`), and does not examine buffers
+and plans.
 """
 
-from collections.abc import Callable  # noqa: TC003 - read by people and mypy
+from collections.abc import Callable  # noqa: TC003 - for readers and mypy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -37,27 +40,27 @@ from allocsim.model import Ops
 from allocsim.model.layout import Int64s
 
 Column = Any
-"""An int64 column as `sweep` takes it: an array, or a list of ints."""
+"""An int64 column for `sweep`: an array, or a list of ints."""
 
 MAX_WORK: Final = 1 << 31
-"""Most streams times ops: a bound on time, for each stream takes a pass over the list."""
+"""The largest product of streams and ops, to bound time; each stream needs a pass over the list."""
 
 LATE_LIMIT: Final = 1 << 20
-"""Most late accesses kept; with more of them, the number of races is only a lower bound."""
+"""The largest number of late accesses kept; beyond it, the number of races is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The streams and waits of the ops of a program, which make their happens-before order."""
+    """The streams and waits of a program's ops, which define the happens-before order."""
 
     stream: Int64s
-    """int64 (ops,): dense numbers of the streams in use."""
+    """int64 (ops,): the stream of each op; used streams are numbered 0, 1, 2, ..."""
     streams: int
     previous: Int64s
-    """int64 (ops,): the op before on the same stream, -1 if there is none."""
+    """int64 (ops,): the previous op on the same stream, or -1."""
     after_starts: Int64s
     after: Int64s
-    """CSR: the ops that each op waits for."""
+    """The ops that each op waits for, in CSR form with `after_starts`."""
 
     @classmethod
     def of(cls, ops: Ops) -> "Order":
@@ -78,15 +81,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touched:
-    """The accesses in order of op, each to a value, and the byte ranges of each value."""
+    """The accesses of values, in order of op, and the byte ranges of each value."""
 
     starts: Int64s
-    """int64 (ops + 1,): CSR of the accesses by op."""
+    """int64 (ops + 1,): CSR row starts of the accesses of each op."""
     value: Int64s
     write: Int64s
     """int64 (accesses,): 1 for a write, 0 for a read."""
     run_starts: Int64s
-    """int64 (values + 1,): CSR of byte runs by value."""
+    """int64 (values + 1,): CSR row starts of the byte runs of each value."""
     low: Int64s
     high: Int64s
     """int64 (runs,): half-open ranges of ranks."""
@@ -95,26 +98,25 @@ class Touched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Accesses that race with some op of a source stream, in order of (op, access, source)."""
+    """Accesses that race with some earlier op of a source stream, by (op, access, source)."""
 
     access: Int64s
     source: Int64s
     known: Int64s
-    """The last op of the source that happens before the access; -1 if none does."""
+    """The last op of the source that happens before the access, or -1."""
     cut: bool
-    """Whether there may be more than `LATE_LIMIT`; accesses left out belong to later ops."""
+    """Whether accesses may be missing because of `LATE_LIMIT`; missing accesses belong to later
+    ops."""
 
 
 def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     """Return every access that is unordered with a conflicting access of an earlier op.
 
-    Raises ModelError where streams times ops are beyond `MAX_WORK`.
+    Raises ModelError if the product of streams and ops is more than `MAX_WORK`.
     """
     work = order.streams * len(order.stream)
     if work > MAX_WORK:
-        rule = (
-            f"{order.streams} in use over {len(order.stream)} ops: at most {MAX_WORK} for streams x ops are supported"
-        )
+        rule = f"{order.streams} streams are used by {len(order.stream)} ops: streams x ops may be at most {MAX_WORK}"
         raise ModelError("streams", rule)
     size = 2 << max(touched.ranks - 1, 1).bit_length()
     capacity = min(len(touched.value), LATE_LIMIT)
@@ -126,7 +128,7 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
     run: Callable[..., int] = screen or sweep
     column: Callable[[int], Column] = partial(np.full, fill_value=-1, dtype=np.int32)
     if screen is None:
-        facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # lists are quicker to index
+        facts, column = [fact.tolist() for fact in facts], lambda length: [-1] * length  # indexing lists is faster
     found = np.empty((3, 0), dtype=np.int64)
     stop, cut = len(order.stream), False
     for source in range(order.streams):
@@ -138,7 +140,7 @@ def late_accesses(order: Order, touched: Touched, selector: Selector) -> Late:
         found = np.concatenate([found, [late[:kept], np.full(kept, source), knows[:kept]]], axis=1)
         found = found[:, np.lexsort((found[1], found[0]))]
         if count > kept or found.shape[1] > LATE_LIMIT:
-            cut = True  # the accesses kept are complete up to their last op; later passes stop there
+            cut = True  # the kept accesses are complete up to their last op, so later passes stop there
             found = found[:, :LATE_LIMIT]
             stop = int(np.searchsorted(touched.starts, found[0, -1], side="right"))
     return Late(access=found[0], source=found[1], known=found[2], cut=cut)
@@ -149,11 +151,12 @@ def sweep(  # noqa: PLR0917 - columns
     starts: Column, value: Column, write: Column, run_starts: Column, low: Column, high: Column,
     size: int, left: Column, below: Column, known: Column, late: Column, knows: Column,
 ) -> int:  # fmt: skip
-    """Find the accesses before op `stop` that race with `source`: fill `late` with the accesses and
-    `knows` with `known` of their ops; return their number.
+    """Find the accesses before op `stop` that race with `source`. Fill `late` with the accesses and
+    `knows` with `known` of their ops, and return the number of accesses.
 
-    `left` and `below` have `size` nodes for writes, then `size` for all accesses, all -1; `known`
-    is scratch. The sweep stops at the first access that `late` has no room for, and counts it.
+    `left` and `below` have `size` nodes for writes, then `size` nodes for all accesses, all -1 at
+    first. `known` is scratch memory. The sweep stops at the first access that does not fit into
+    `late`, and counts that access.
     """
     count, latest = 0, -1
     for op in range(stop):
@@ -169,8 +172,8 @@ def sweep(  # noqa: PLR0917 - columns
         for access in range(starts[op], starts[op + 1]):
             found = False
             for run in range(run_starts[value[access]], run_starts[value[access] + 1]):
-                # a write leaves its step in both trees; a write looks at the tree of all accesses,
-                # a read at the tree of writes
+                # a write records its step in both trees; a write searches the tree of all accesses,
+                # a read searches the tree of writes
                 first, last = low[run] + size // 2, high[run] + size // 2 - 1
                 base = size if write[access] != mine else 0
                 while mine and base <= size:

@@ -1,18 +1,19 @@
-"""Pairs of ops that race, in one run or in several runs that overlap in time: the late accesses
-(`h_clocks`), joined with the earlier accesses that they race with.
+"""Find the pairs of ops that race, in one run or in several runs that overlap in time. The late
+accesses (`h_clocks`) are joined with the earlier accesses with which they race.
 
-Two accesses race if they are of different ops, touch a common byte where the plan puts it, at least
-one writes it, and neither op happens before the other. Buffers outside all arenas have memory of
-their own. The accesses of one op are in order: it reads, then writes.
+Two accesses race under these conditions: they belong to different ops, they access a common byte
+under the plan, at least one of them writes the byte, and neither op happens before the other.
+Buffers outside all arenas have memory of their own. The accesses of one op are ordered: the op
+reads, then writes.
 
-The earlier accesses of a late access lie in a window of its source stream: the ops that stand
-before its op in the list and do not happen before it. Windows are joined with the accesses in them
-whose bytes meet (`intervals.join`), on each level of a segment tree over the source's ops; a window
-has at most two nodes on a level.
+The racing earlier accesses of a late access are in a window of its source stream. The window has
+the ops that precede the late op in the list but do not happen before it. Each window is joined with
+the accesses in the window that overlap in bytes (`intervals.join`). The join is done on each level
+of a segment tree over the source's ops, with at most two nodes of a window on each level.
 
-Complexity: that of `h_clocks` for a run without races. Races add O((late + byte runs) log^2 byte
-runs + pairs) for each batch of late accesses. At most `PAIR_LIMIT` pairs, and the pairs of one more
-batch, are listed, in order. This module does not see runs, nor the records of races (`h_races`).
+Complexity: the cost of `h_clocks` for a run without races. Races add O((late + byte runs) log^2
+byte runs + pairs) for each batch of late accesses. At most `PAIR_LIMIT` pairs, plus the pairs of
+one more batch, are listed, in order. This module makes no records of races (`h_races`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,19 +31,19 @@ from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 PAIR_LIMIT: Final = 1_000_000
-"""Pairs counted exactly (format.md)."""
+"""The number of pairs up to which races are counted exactly (docs/format.md)."""
 
 BATCH: Final = 1 << 12
-"""Late accesses in the first batch."""
+"""The number of late accesses in the first batch."""
 
 ROWS: Final = 1 << 22
-"""Most byte runs, and pairs of them, in one batch: a bound on memory."""
+"""The largest number of byte runs, and of pairs of byte runs, in a batch, to bound memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Races:
-    """Racing pairs, one row for each pair of ops and pair of buffers, sorted by the columns in
-    order.
+    """Racing pairs, one row for each pair of ops and pair of buffers. Rows are sorted by `op`,
+    `other`, `buffer` and `other_buffer`.
     """
 
     op: Int64s
@@ -53,7 +54,7 @@ class Races:
     """The buffer in which `op` touches the shared bytes."""
     other_buffer: Int64s
     cut: bool = False
-    """Whether there may be more pairs, all of later ops."""
+    """Whether pairs may be missing; all missing pairs belong to later ops."""
 
 
 _NONE: Final = np.empty(0, dtype=np.int64)
@@ -62,23 +63,25 @@ NO_RACES: Final = Races(op=_NONE, other=_NONE, buffer=_NONE, other_buffer=_NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPart:
-    """One run's accesses, with their places in the order and in memory."""
+    """The accesses of one run, with their positions in the order and in memory."""
 
     accesses: Accesses
     """The accesses, with extents in bytes."""
     node: Int64s
-    """int64 (ops,): place of each op in the order."""
+    """int64 (ops,): the position of each op in the order."""
     space: Int64s
     base: Int64s
-    """int64 (buffers,): address space, and base address in bytes."""
+    """int64 (buffers,): the base address in bytes; `space` has the address space."""
     written: Bools
-    """bool (writes,): which writes change memory as planned; a `same` at one address does not."""
+    """bool (writes,): whether a write changes memory under the plan; a `same` at one address does
+    not."""
 
 
 def races(parts: Sequence[RacingPart], order: Order, selector: Selector) -> Races:
     """Return the races among the runs of `parts`.
 
-    Ops are numbered by their place in `order`, buffers through all parts one after the other.
+    Ops are numbered by their position in `order`. Buffers are numbered consecutively over all
+    parts.
     """
     if order.streams < 2:
         return NO_RACES
@@ -100,7 +103,7 @@ class _Table:
         for part in parts:
             accesses, extents = part.accesses, part.accesses.extents
             count = len(accesses.program.values)
-            # each value once for each op and side, reads before writes
+            # each value once for each op and direction, reads before writes
             key = distinct(
                 np.concatenate(
                     [
@@ -151,12 +154,12 @@ class _Table:
 
     @cached_property
     def places(self) -> Int64s:
-        """int64 (ops,), sorted: `stream * ops + op` of every op; its place is the op's rank."""
+        """int64 (ops,), sorted: `stream * ops + op` of every op; the index is the op's rank."""
         places: Int64s = np.sort(self.order.stream * len(self.order.stream) + np.arange(len(self.order.stream)))
         return places
 
     def pairs(self, late: Late) -> Races:
-        """Return the pairs that the late accesses are part of."""
+        """Return the racing pairs that contain the late accesses."""
         listed = np.empty((4, 0), dtype=np.int64)
         start, size, cut = 0, BATCH, late.cut
         while start < len(late.access):
@@ -166,7 +169,7 @@ class _Table:
                 size //= 2
                 continue
             cut |= total > ROWS
-            # a pair may be met again in the next batch, if that begins with the same op
+            # a pair may be found again in the next batch, if that batch begins with the same op
             listed = _distinct(np.concatenate([listed, found], axis=1))
             start, size = start + len(rows), size if total > ROWS // 4 else 2 * size
             if listed.shape[1] > PAIR_LIMIT:
@@ -176,8 +179,8 @@ class _Table:
         return Races(op=op, other=other, buffer=buffer, other_buffer=other_buffer, cut=cut)
 
     def _meetings(self, late: Late, rows: Int64s) -> tuple[Int64s, int]:
-        """Return int64 (4, n) columns of `Races` for some late accesses, with repetitions, and how
-        many pairs of byte runs were met.
+        """Return int64 (4, n) columns of `Races` for some late accesses, with repetitions, and the
+        number of pairs of byte runs found.
         """
         ops = len(self.order.stream)
         access, source = late.access[rows], late.source[rows]
@@ -205,7 +208,7 @@ class _Table:
         return np.concatenate(found, axis=1), total
 
     def _slices(self, accesses: Int64s) -> Iterator[Int64s]:
-        """Cut a column of accesses where its byte runs would be more than `ROWS`."""
+        """Cut a column of accesses into slices with at most `ROWS` byte runs each."""
         starts = self.touched.run_starts
         ends = np.cumsum(starts[self.value[accesses] + 1] - starts[self.value[accesses]])
         begin = 0
@@ -216,7 +219,7 @@ class _Table:
             begin = end
 
     def _expand(self, accesses: Int64s) -> tuple[Int64s, Ranges]:
-        """Return the byte runs of some accesses: the row of `accesses` of each, and its ranks."""
+        """Return the byte runs of some accesses, as the row in `accesses` and the ranks."""
         starts = self.touched.run_starts
         first, counts = starts[self.value[accesses]], starts[self.value[accesses] + 1] - starts[self.value[accesses]]
         owner = np.repeat(np.arange(len(accesses)), counts)
@@ -225,7 +228,7 @@ class _Table:
 
 
 def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
-    """Return which spaces several streams touch and some op writes: only these can have races."""
+    """Return which spaces several streams access and some op writes; only these can have races."""
     written = np.bincount(space[write == 1], minlength=spaces) > 0
     streams = int(stream.max(initial=0)) + 1
     visitors = np.bincount(distinct(space * streams + stream) // streams, minlength=spaces)
@@ -234,7 +237,7 @@ def _shared(space: Int64s, write: Int64s, stream: Int64s, spaces: int) -> Bools:
 
 
 def _runs(accesses: Accesses, values: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the byte runs of some values in their buffers, in order: value, low and high."""
+    """Return the byte runs of some values within their buffers, in order: value, low, high."""
     extents = accesses.extents
     dense, holes = extents.dense[values], extents.holes
     row = np.where(dense, 0, holes.row[values])
@@ -249,7 +252,7 @@ def _runs(accesses: Accesses, values: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:
-    """Return ranges of bytes as ranges of ranks on one axis, the spaces one behind the other."""
+    """Return byte ranges as ranges of ranks on one axis, on which the spaces follow each other."""
     laid = Ranges.laid(space, base, low, high)
     points, owner = np.concatenate([laid.low, laid.high]), np.concatenate([space, space])
     order = np.lexsort((points, owner))
@@ -261,11 +264,11 @@ def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:
 
 
 def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: Ranges) -> tuple[Int64s, Int64s, int]:
-    """Return (row of `windows`, row of `comers`) where the comer's place lies in the window's
-    `[first, last)` and their ranges meet, and the number of such pairs.
+    """Return (row of `windows`, row of `comers`) if the comer's place is in the window's
+    `[first, last)` and their ranges overlap. Also return the number of such pairs.
 
     Each batch lists at most `ROWS` pairs. A place has one node on each level of a tree, a window
-    at most two, and the two meet on exactly one level.
+    has at most two, and they have a common node on exactly one level.
     """
     count = int(max(last.max(initial=0), place.max(initial=-1) + 1))
     low, high, node = first + count, np.maximum(first, last) + count, place + count
@@ -287,7 +290,7 @@ def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: 
 
 
 def _distinct(rows: Int64s) -> Int64s:
-    """Return the distinct columns of int64 (4, n), in order."""
+    """Return the distinct columns of an int64 (4, n) array, in order."""
     rows = rows[:, np.lexsort(rows[::-1])]
     fresh = np.ones(rows.shape[1], dtype=np.bool_)
     fresh[1:] = np.any(rows[:, 1:] != rows[:, :-1], axis=0)

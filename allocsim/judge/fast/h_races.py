@@ -1,31 +1,33 @@
-"""`Race` (detector H): two accesses to one byte without a happens-before order.
+"""Report each `Race` (detector H): two accesses to one byte without a happens-before order.
 
-Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or `j` waits for `i`
-(`after`), transitively. Ops of kind `view` and uploads left out touch nothing and keep their place
-in that order. All ops of a run happen before those of the runs that wait for it, by default all
-later runs; runs that do not wait overlap in time (`h_sessions`). The `host.read` ops of a run with
-`read_after: k` happen after run k, and before the runs that wait for k.
+Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or if `j` waits for `i`
+(`after`), transitively. Ops of kind `view` and left-out uploads access nothing, but keep their
+position in that order. All ops of a run happen before all ops of the runs that wait for the run, by
+default all later runs. Runs that do not wait overlap in time (`h_sessions`). The `host.read` ops of
+a run with `read_after: k` happen after run k, and before the runs that wait for k.
 
-Race. Two ops race if neither happens before the other, both touch a byte where the plan puts it,
-and at least one writes it. Every hazard counts: write after read, read after write, write after
-write, named by the order of the list. Bytes are exact: strided values race only if they share a
-byte, not if only their hulls cross. Values that share a byte but no bit do race, for hardware
+Race. Two ops race if neither happens before the other, both access a common byte under the plan,
+and at least one of them writes the byte. Every hazard counts: write after read, read after write,
+write after write, named by list order. Bytes are exact: strided values race only if they share a
+byte, not if only their hulls overlap. Values that share a byte but no bit do race, because hardware
 writes bytes. Buffers outside all arenas have memory of their own. The accesses of one op are in
-order, in place or not. A `same` between values at one address writes nothing.
+order, in place or not. A `same` with operand and result at one address writes nothing.
 
-Records. There is one for each (pair of runs, pair of ops, pair of buffers). The later op is the one
-that stands later in the list of runs, then of ops. `run`, `op`, `step` and `buffer` belong to the
-later op, `other_run`, `other_op` and `other_buffer` to the earlier one. `value` is the first of the
-later op's values (operands, then results) that takes part; `bytes` are all shared bytes, within
-`buffer`. `in_apart`: both ops touch one byte of a buffer, also of two runs, so they race under
-every plan. `hazards` lists every hazard found. `schedule` is a legal order within a run in which
-the later op runs first (`exchanged`); records have it until `SCHEDULE_LIMIT` ops are named in all.
+Records. There is one record for each (pair of runs, pair of ops, pair of buffers). The later op is
+the op that is later by run, then by position in the list. `run`, `op`, `step` and `buffer` belong
+to the later op, and `other_run`, `other_op` and `other_buffer` to the earlier op. `value` is the
+first racing value of the later op (operands, then results). `bytes` are all shared bytes, within
+`buffer`. `in_apart` is True if both ops, in one run or in two, access one byte of the same buffer,
+so that they race under every plan. `hazards` lists every hazard found. `schedule` is a legal order
+within a run in which the later op runs first (`exchanged`). Records have a schedule until all
+schedules name `SCHEDULE_LIMIT` ops.
 
-If there is no `Race`, every read finds the same tags in every legal order of the ops as in the
-order of the list, so the findings of the other checks hold for all of them. If there is one, two
-legal orders exist that differ in what some read finds, or in the memory after the same ops.
+If there is no `Race`, every read finds the same tags in every legal order of the ops as in list
+order. So the findings of the other checks are valid for all legal orders. If there is a `Race`, two
+legal orders differ in the tags that some read finds, or in the memory after the same ops.
 
-Complexity: `h_clocks` and `h_pairs`, once for runs alike; and the byte runs of the listed races.
+Complexity: the cost of `h_clocks` and `h_pairs`, once for runs that are alike, plus the byte runs
+of the listed races.
 
 This module does not examine how long ops take, and which legal orders a runtime really takes.
 """
@@ -43,7 +45,7 @@ from allocsim.judge.fast.trial import Findings, Trial, TrialDocument
 from allocsim.judge.violations import Particulars, Violation
 
 SCHEDULE_LIMIT: Final = 1 << 20
-"""Most ops that all schedules of one report name together."""
+"""The largest number of ops that all schedules of one report name together."""
 
 
 @dataclass(slots=True)
@@ -55,18 +57,18 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """Two racing accesses: the values of the later and the earlier op, and whether each writes."""
+    """Two racing accesses: values of the later and the earlier op, and whether each is a write."""
 
     value: int
     other_value: int
     writes: bool
     other_writes: bool
     bytes: tuple[Range, ...]
-    """Within the buffer of `value`."""
+    """The shared bytes within the buffer of `value`."""
 
     @property
     def hazard(self) -> str:
-        """The hazard's name, with the ops in list order."""
+        """The name of the hazard, with the ops in list order."""
         if self.writes:
             return "write after write" if self.other_writes else "write after read"
         return "read after write"
@@ -122,17 +124,19 @@ def check_order(case: TrialDocument, findings: Findings) -> None:
 
 
 def _shift(trial: Trial, buffer: int, other: int) -> int:
-    """Return by how many bytes `other` begins after `buffer` in the plan of a run."""
+    """Return the offset of buffer `other` minus the offset of `buffer` in the plan of a run, in
+    bytes.
+    """
     return int(trial.plan.offset[other]) - int(trial.plan.offset[buffer]) if buffer != other else 0
 
 
 def exchanged(order: Order, first: int, second: int) -> tuple[int, ...]:
-    """Return an order of ops in which `second`, later in the list, runs before `first`. It is legal
-    if neither happens before the other.
+    """Return an order of ops in which `second`, which is later in the list, runs before `first`.
+    The order is legal if neither op happens before the other.
 
-    The order names the ops between the two that `second` needs, then `second`, then `first`. Ops
-    before `first` run before these in list order, all others after them. O(ops named and their
-    waits).
+    The order names the ops between the two that must precede `second`, then `second`, then `first`.
+    Ops before `first` run before these ops in list order, and all others run after these. O(named
+    ops and their waits).
     """
     return (*sorted(_needed(order, first, second, len(order.stream))), second, first)
 
@@ -140,7 +144,7 @@ def exchanged(order: Order, first: int, second: int) -> tuple[int, ...]:
 def _needed(order: Order, first: int, second: int, limit: int) -> set[int]:
     """Return the ops between `first` and `second` that happen before `second`.
 
-    If there are more than `limit`, some are left out.
+    If there are more than `limit` such ops, some may be missing.
     """
     found: set[int] = set()
     open_ = [second]
@@ -183,8 +187,8 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
 
 
 def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
-    """Yield the pairs of accesses of the two ops to the two buffers that share a byte, at least one
-    of them a write: where the plans put the buffers, or apart.
+    """Yield the pairs of accesses to the pair's two buffers that share a byte, if at least one
+    access is a write. Buffers are placed as planned or, with `apart`, in memory of their own.
     """
     shift = 0 if apart else pair.shift
     runs = in_bytes(pair.trial), in_bytes(pair.other_trial)
@@ -202,7 +206,7 @@ def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
 
 
 def _sides(trial: Trial, step: int, buffer: int) -> list[tuple[int, bool]]:
-    """Return (value, writes) of an op's accesses to a buffer, reads first, each once."""
+    """Return the distinct (value, writes) of an op's accesses to a buffer, reads first."""
     op, home = trial.program.ops[step], trial.accesses.extents.buffer
     first = int(trial.program.ops.result_starts[step])
     rest = at_rest(trial)

@@ -1,14 +1,15 @@
-"""The happens-before order of all ops of a session, where runs overlap in time and host reads may
-come late.
+"""Build the happens-before order of all ops of a session in which runs overlap in time or host
+reads are delayed.
 
-Every op of a run is a *node*. Nodes are in order of run, then op, except late reads: the
-`host.read` ops of a run with `read_after: k` follow run k. The first op of a run on each stream
-waits for the last ops of the runs that the run names, and for the late reads that follow these. A
-late read waits for the op before it on its stream in its run, for the runs that its run waits for,
-and for all of run k. A stream here is a chain of nodes, each of which waits for the one before: a
-node continues the stream of a node that it waits for, of any run, or begins a new stream.
+Every op of a run is a *node*. Nodes are in order of run, then op. Delayed reads are an exception:
+the `host.read` ops of a run with `read_after: k` follow run k. The first op of a run on each stream
+waits for the last ops of the runs that the run names in `after`, and for the delayed reads that
+follow these runs. A delayed read waits for the previous op on its stream in its run, for the runs
+that its run waits for, and for all ops of run k. A stream here is a chain of nodes in which each
+node waits for the previous one. A node continues the stream of a node that it waits for, of any
+run, or begins a new stream.
 
-This module does not examine the bytes that ops touch (`h_pairs`).
+This module does not examine the bytes that ops access (`h_pairs`).
 """
 
 from collections import defaultdict
@@ -28,18 +29,18 @@ from allocsim.model import HOST_READ, Plan
 from allocsim.model.layout import Int64s
 
 Node = tuple[int, int]
-"""Run and op."""
+"""The run and the op of a node."""
 
 TIPS: Final = 8
-"""Most nodes that a waiting run names for each run that it waits for."""
+"""The largest number of nodes that a waiting run names for each run that it waits for."""
 
 GATHERS: Final = -1
-"""Stands for the op in a node that is no op: it waits for the last nodes of its run."""
+"""The op number of a node that is not an op, but waits for the last nodes of its run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RacingPair:
-    """Two racing ops, the later one first, and the buffers in which they share bytes."""
+    """Two racing ops, the later op first, and the buffers in which they share bytes."""
 
     trial: Trial
     other_trial: Trial
@@ -48,22 +49,22 @@ class RacingPair:
     buffer: int
     other_buffer: int
     shift: int
-    """Bytes from the start of `buffer` to the start of `other_buffer`."""
+    """The number of bytes from the start of `buffer` to the start of `other_buffer`."""
     in_apart: bool
-    """Whether the two are one buffer when every buffer has memory of its own."""
+    """Whether both buffers are the same buffer, so that they also share bytes apart."""
     listed: bool
-    """Whether both ops are of one run without late reads, so that the list orders them."""
+    """Whether both ops are of one run without delayed reads, so that list order applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Session:
-    """The runs of a session, and the order of all their ops."""
+    """The runs of a session, with the happens-before order of all their ops."""
 
     trials: list[Trial]
     identities: Identities
     nodes: list[Node]
     buffer_starts: list[int]
-    """For each run, the number of its first buffer."""
+    """For each run, the number of its first buffer among the buffers of all runs."""
     parts: list[RacingPart]
     order: Order
 
@@ -99,7 +100,7 @@ class Session:
         )
 
     def meeting(self, found: Races, row: int) -> RacingPair:
-        """Return a row of `found` with ops and buffers as indices into their own programs."""
+        """Return a row of `found` with ops and buffers given as indices into their own programs."""
         sides = []
         for node, number in ((found.op[row], found.buffer[row]), (found.other[row], found.other_buffer[row])):
             run, step = self.nodes[int(node)]
@@ -121,32 +122,32 @@ class Session:
 
 
 class _Built:
-    """The nodes of a session, added run by run, and the nodes that each waits for."""
+    """The nodes of a session, added run by run, with the nodes that each node waits for."""
 
     def __init__(self, trials: list[Trial]) -> None:
         self.trials = trials
         self.nodes: list[Node] = []
         self.place = [np.full(len(trial.program.ops), -1, dtype=np.int64) for trial in trials]
-        """For each run, the node of each op."""
+        """For each run, the node of each op; -1 if not added yet."""
         self.previous: list[int] = []
         self.waits: list[list[int]] = []
         self.stream: list[int] = []
         self.streams = 0
         self._last_of: list[int] = []
-        """For each stream, its last node."""
+        """For each stream, its last node so far."""
         self._open: dict[int, None] = {}
-        """The runs that no run waits for yet, in order."""
+        """The runs for which no later run waits yet, in order."""
         self._start: list[list[int]] = []
         """For each run, the nodes that its first op on each stream waits for."""
         self._last: list[dict[int, int]] = []
         """For each run, the last node on each stream of its program."""
         self._tips: list[list[int]] = []
-        """For each run, the nodes that a run which waits for it has to wait for."""
+        """For each run, the nodes that a later run must wait for if it waits for this run."""
         self._held: dict[Node, int] = {}
-        """Late read -> the node before it on its stream in its run, -1 if there is none."""
+        """For each delayed read, the previous node on its stream in its run, or -1."""
 
     def add(self, trial: Trial) -> None:
-        """Add the nodes of a run's ops, without its late reads."""
+        """Add the nodes of a run's ops, without its delayed reads."""
         run, ops = trial.index, trial.program.ops
         named = tuple(self._open) if trial.after is None else trial.after
         start = sorted({tip for earlier in named for tip in self._tips[earlier]})
@@ -166,7 +167,7 @@ class _Built:
         self._tips.append([*last.values()] or start)
 
     def read_late(self, reads: list[Node], behind: Trial) -> None:
-        """Add the nodes of the late reads that follow a run."""
+        """Add the nodes of the delayed reads that follow run `behind`."""
         laid = []
         for run, step in reads:
             held = self._held[run, step]
@@ -177,21 +178,21 @@ class _Built:
             self._tips[behind.index] = [*self._tips[behind.index], *laid]
 
     def gather(self, trial: Trial) -> None:
-        """Add one node that waits for all tips of a run, if there are more than `TIPS`; otherwise
-        each run that waits for this run would name all of the tips again.
+        """Add one node that waits for all tips of a run, if the run has more than `TIPS` tips.
+        Without this node, each run that waits for this run would name all the tips again.
         """
         if len(self._tips[trial.index]) > TIPS:
             self._tips[trial.index] = [self._lay((trial.index, GATHERS), -1, self._tips[trial.index])]
 
     def _within(self, trial: Trial, step: int) -> list[int]:
-        """Return the nodes of the same run that an op names in `after`, without late reads."""
+        """Return the nodes of the same run that an op names in `after`, without delayed reads."""
         ops, run = trial.program.ops, trial.index
         named = ops.after[ops.after_starts[step] : ops.after_starts[step + 1]].tolist()
         return [int(self.place[run][other]) for other in named if (run, other) not in self._held]
 
     def _lay(self, node: Node, held: int, waits: list[int]) -> int:
-        """Append a node. It continues the stream of a node that it waits for, if that node is the
-        last on its stream: fewer streams need fewer passes over the list (`h_clocks`).
+        """Append a node. The node continues the stream of a node that it waits for, if that node is
+        the last on its stream. Fewer streams need fewer passes over the list (`h_clocks`).
         """
         number = len(self.nodes)
         waits = sorted(set(waits))
@@ -216,12 +217,12 @@ class _Built:
 def part_of(
     trial: Trial, *, node: Int64s | None = None, space: Int64s | None = None, base: Int64s | None = None
 ) -> RacingPart:
-    """Return one run's part; by default ops in list order, buffers where its plan puts them."""
+    """Return the part of one run; defaults are list order and the addresses of the run's plan."""
     accesses = trial.accesses
     if trial.unit > 1:
         accesses = Accesses(
             in_bytes(trial), accesses.contract, trial.skip, every_result=True
-        )  # `written` below leaves out the results at rest
+        )  # `written` below excludes the results at rest
     own_space, own_base = addresses(trial.plan)
     rest = np.array(sorted(at_rest(trial)), dtype=np.int64)
     return RacingPart(
@@ -234,13 +235,13 @@ def part_of(
 
 
 def in_bytes(trial: Trial) -> Extents:
-    """Return the extents of values in whole bytes, for hardware writes whole bytes."""
+    """Return the extents of values in whole bytes, because hardware writes whole bytes."""
     return trial.accesses.extents.in_whole_bytes
 
 
 def at_rest(trial: Trial) -> frozenset[int]:
-    """Return the rows of `ops.results` that a `same` does not write, because the plan puts them
-    where its operands lie.
+    """Return the rows of `ops.results` that a `same` does not write, because the plan places these
+    results at the addresses of the operands.
     """
     known = trial.accesses.at_rest
     if trial.plan not in known:

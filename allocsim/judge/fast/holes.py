@@ -1,14 +1,14 @@
-"""The byte runs of many strided values at once, as columns.
+"""Compute the byte runs of many strided values at once, as columns.
 
-For each value the result is that of `allocsim.model.layout.byte_runs`: the smallest list of
-disjoint, sorted, non-adjacent ranges. All pieces of a value have one length, so that sorting them
-by start is enough to join them.
+For each value the result equals `allocsim.model.layout.byte_runs`: the smallest list of disjoint,
+sorted, non-adjacent ranges. All pieces of a value have the same length, so sorting the pieces by
+start is enough to join them.
 
-Complexity: O(values x rank + pieces x dimensions that are not nested), and a sort where strides
-cross. There are at most `MAX_PIECES` pieces in all, a bound on memory (about 1 GiB while they are
-made), and at most `allocsim.model.layout.MAX_RUNS` for one value.
+Complexity: O(values x rank + pieces x dimensions that are not nested), plus a sort if strides
+interleave. There are at most `MAX_PIECES` pieces in all, to bound memory (about 1 GiB during the
+computation), and at most `allocsim.model.layout.MAX_RUNS` pieces for one value.
 
-This module does not examine which values the checks need (`accesses` chooses them).
+This module does not choose the values that the checks need (`accesses` does).
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from allocsim.model import Values
 from allocsim.model.layout import MAX_RUNS, Int64s
 
 MAX_PIECES: Final = 1 << 24
-"""Byte runs, before they are joined, that the strided values of a program may have in all."""
+"""The largest number of unjoined byte runs of all strided values of a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holes:
-    """Byte runs of some values in CSR form, within their buffers."""
+    """The byte runs of some values within their buffers, in CSR form."""
 
     row: Int64s
-    """int64 (values of the program,): row of each value here, -1 if it has none."""
+    """int64 (values of the program,): the row of each value in this table, or -1."""
     starts: Int64s
     low: Int64s
     high: Int64s
@@ -43,23 +43,21 @@ class Holes:
 
 
 def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
-    """Return the runs of the values in `chosen`, cut to `[low, high)` of each (columns over all
-    values).
+    """Return the runs of the values in `chosen`, each cut to `[low, high)` of the value. `low` and
+    `high` are columns over all values.
 
-    Raises ModelError where one value, or all together, fall into more runs than are supported.
+    Raises ModelError if one value, or all values together, have more runs than are supported.
     """
     stride, count, length = _nested(values, chosen)
     many = np.flatnonzero(
         np.prod(count, axis=1, dtype=np.float64) > MAX_RUNS
-    )  # as floats: the product may be 2^62 and more
+    )  # in floats, because the product may exceed int64
     if len(many):
-        rule = f"the layout falls into {prod(count[many[0]].tolist())} byte runs; at most {MAX_RUNS} are supported"
+        rule = f"the layout has {prod(count[many[0]].tolist())} byte runs; at most {MAX_RUNS} are supported"
         raise ModelError(f"values[{chosen[many[0]]}]", rule)
     numbers = np.prod(count, axis=1)
     if int(numbers.sum()) > MAX_PIECES:
-        rule = (
-            f"the values with holes fall into {int(numbers.sum())} byte runs in all; at most {MAX_PIECES} are supported"
-        )
+        rule = f"the values with holes have {int(numbers.sum())} byte runs in all; at most {MAX_PIECES} are supported"
         raise ModelError("values", rule)
     owner = np.repeat(np.arange(len(chosen)), numbers)
     begins = np.cumsum(numbers) - numbers
@@ -87,14 +85,14 @@ def holes_of(values: Values, chosen: Int64s, low: Int64s, high: Int64s) -> Holes
 
 
 def holes_one_by_one(runs: Sequence[Int64s], chosen: Int64s, low: Int64s, high: Int64s) -> Holes:
-    """Return what `holes_of` returns, from the runs of each value: for bits and packed values."""
+    """Return the same as `holes_of`, from given runs of each value, for bits and packed values."""
     row = np.full(len(low), -1, dtype=np.int64)
     row[chosen] = np.arange(len(chosen))
     cut = [np.clip(mine, low[value], high[value]) for mine, value in zip(runs, chosen.tolist(), strict=True)]
     cut = [mine[mine[:, 0] < mine[:, 1]] for mine in cut]
     if sum(map(len, cut)) > MAX_PIECES:
         raise ModelError(
-            "values", f"the values with holes fall into more than {MAX_PIECES} runs in all, which are not supported"
+            "values", f"the values with holes have more than {MAX_PIECES} runs in all, which is not supported"
         )
     flat = np.concatenate([*cut, np.empty((0, 2), dtype=np.int64)])
     return Holes(
@@ -103,8 +101,8 @@ def holes_one_by_one(runs: Sequence[Int64s], chosen: Int64s, low: Int64s, high: 
 
 
 def _nested(values: Values, chosen: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return strides and counts (chosen, dimensions) of the dimensions that leave holes, small
-    strides first, and the length of a run.
+    """Return the strides and counts, (chosen, dimensions), of the dimensions that leave holes,
+    small strides first. Also return the length of a run of each value.
     """
     ranks = np.diff(values.dim_starts)[chosen]
     rank = int(ranks.max(initial=0))
@@ -119,7 +117,7 @@ def _nested(values: Values, chosen: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     length = values.itemsize[chosen].copy()
     whole = np.ones(len(chosen), dtype=np.bool_)
     for axis in range(rank):
-        # neighbouring copies touch or overlap: their union is one longer run
+        # neighbouring copies touch or overlap, so their union is one longer run
         whole &= stride[:, axis] <= length
         length += np.where(whole, stride[:, axis] * (count[:, axis] - 1), 0)
         count[whole, axis] = 1

@@ -1,19 +1,18 @@
-"""Which ranges intersect: joins of half-open ranges and of rectangles, output-sensitive and
-vectorised.
+"""Find intersections of half-open ranges and of rectangles, by output-sensitive, vectorised joins.
 
     join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
     conflicts(r)         pairs of rectangles (time x address) that share a point
 
-Both return every pair exactly once, list at most `cap` pairs, and say whether there are more: a
-million rectangles over one point cost memory for `cap` pairs only. The caller must leave out empty
+Both return every pair exactly once, list at most `cap` pairs, and report whether there are more. So
+a million rectangles over one point need memory for only `cap` pairs. The caller must remove empty
 ranges and rectangles, which intersect nothing.
 
 Complexity: `join` O((n + m) log(n + m) + listed); `conflicts` O(n log^2 n + listed), by a join on
-each level of a segment tree over time. A rectangle `i` covers the start of a later rectangle `j`
-in exactly one node of its canonical decomposition, where the pair is met; so no pair is met twice
-and none is missed. For many rectangles a screen selects the pairs to compare (`selector`).
+each level of a segment tree over time. A rectangle `i` covers the start of a later rectangle `j` in
+exactly one node of its canonical decomposition. The pair is found in that node, so no pair is found
+twice or missed. For many rectangles a screen selects the pairs to compare (`selector`).
 
-This module does not examine buffers, ops, plans.
+This module does not use buffers, ops or plans.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,12 +27,13 @@ from allocsim.model import Bools, Int32s
 from allocsim.model.layout import Int64s
 
 TOP = (1 << 63) - 1
-"""Sums of the model's numbers saturate here, above every start, so no intersection changes."""
+"""Sums of the model's numbers saturate at this value, above every start, so no intersection
+changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
-    """Keyed, half-open, non-empty ranges, one row each; `low` and `high` may be any int64."""
+    """Half-open, non-empty ranges with a key, one row each; `low` and `high` may be any int64."""
 
     key: Int64s
     low: Int64s
@@ -47,12 +47,12 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Rows of the left and of the right side that intersect."""
+    """Pairs of a row of the left side and a row of the right side that intersect."""
 
     left: Int64s
     right: Int64s
     total: int
-    """Number of pairs, unlisted ones included; for rectangles at most one more than `cap`."""
+    """The number of pairs, including unlisted pairs; for rectangles at most `cap + 1`."""
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -62,7 +62,7 @@ def end_of(base: Int64s, length: Int64s) -> Int64s:
 
 
 def distinct(column: Int64s) -> Int64s:
-    """Return the distinct numbers, sorted; ten times as fast as numpy where most are distinct."""
+    """Return the distinct numbers, sorted; ten times as fast as numpy if most are distinct."""
     ordered = np.sort(column)
     fresh = np.ones(len(ordered), dtype=np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
@@ -70,7 +70,7 @@ def distinct(column: Int64s) -> Int64s:
 
 
 def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
-    """Yield the rows of each non-negative number of a column, in order of the numbers."""
+    """Yield for each non-negative number of a column, in ascending order, the rows that have it."""
     rows = np.argsort(column, kind="stable")
     ordered = column[rows]
     cuts = np.flatnonzero(np.diff(ordered, prepend=-1) > 0)
@@ -78,7 +78,7 @@ def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
 
 
 def among(column: Int64s, others: Int64s) -> Bools:
-    """Return which numbers of a column are among `others`, as `np.isin` does, without hashing."""
+    """Return which numbers of a column are among `others`, like `np.isin`, by bisection."""
     if not len(others):
         return np.zeros(len(column), dtype=np.bool_)
     ordered = np.sort(others)
@@ -87,7 +87,9 @@ def among(column: Int64s, others: Int64s) -> Bools:
 
 
 def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
-    """Return (row of `left`, row of `right`) of equal keys whose ranges meet, at most `cap`."""
+    """Return at most `cap` pairs (row of `left`, row of `right`) with equal keys and a common
+    point.
+    """
     if not len(left.low) or not len(right.low):
         return Pairs(left=np.empty(0, dtype=np.int64), right=np.empty(0, dtype=np.int64), total=0)
     points = distinct(np.concatenate([left.low, left.high, right.low, right.high]))
@@ -106,7 +108,7 @@ def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:
 def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int, selector: Selector) -> Pairs:
     """Return the pairs of rectangles `[start, stop) x [low, high)` that share a point.
 
-    `left` starts first; if both start together, it is the lower row.
+    `left` is the rectangle that starts first, or the lower row if both start together.
 
     At most `cap` pairs are listed: the first ones in order of (start of `right`, `right`, start of
     `left`, `left`).
@@ -116,8 +118,8 @@ def conflicts(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: in
     pairs = _meeting(columns, order, cap, selector)
     if pairs.total <= cap:
         return pairs
-    # too many pairs: list all pairs of the first rows that fit, then the first pairs of the next
-    # row; n rows make at most n (n - 1) / 2 pairs
+    # too many pairs: list all pairs of as many first rows as fit, then the first pairs of the next
+    # row; n rows have at most n (n - 1) / 2 pairs
     fits, over = min(max(isqrt(2 * cap), 1), len(order) - 1), len(order)
     while 2 * fits < over:
         if _meeting(columns, order[: 2 * fits], cap, selector).total > cap:
@@ -144,8 +146,8 @@ def conflicts_by(
     cap: int,
     selector: Selector,
 ) -> Pairs:
-    """Return the conflicts among the rows of each non-negative number, in order of the numbers, at
-    most `cap` of each; `times` are start and stop, lengths are not negative.
+    """Return the conflicts among the rows with each non-negative number, at most `cap` for each
+    number, in ascending order. `times` are start and stop; lengths must not be negative.
     """
     left, right, total = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], 0
     for rows in by_number(number):
@@ -159,9 +161,9 @@ def conflicts_by(
 
 
 def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Selector) -> Pairs:
-    """Return the pairs among `rows`, which are in order of start.
+    """Return the conflicting pairs among `rows`, which must be sorted by start.
 
-    If there are more than `cap` pairs, any `cap` of them are listed.
+    If there are more than `cap` pairs, arbitrary `cap` pairs are listed.
     """
     start, stop, low, high = (column[rows] for column in columns)
     selected = selector.rectangles(start, stop, low, high, cap)
@@ -180,14 +182,14 @@ def _meeting(columns: Sequence[Int64s], rows: Int64s, cap: int, selector: Select
 
 
 def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int) -> Pairs:
-    """Return the pairs of rectangles in order of start that share a point: a join on each level of
-    a segment tree over time.
+    """Return the pairs of rectangles that share a point, by a join on each level of a segment tree
+    over time. The rectangles must be sorted by start.
     """
     count = len(start)
     points = distinct(np.concatenate([low, high]))
     width = len(points) + 1
     lows, highs = np.searchsorted(points, low), np.searchsorted(points, high)
-    # row i is alive at the starts of the later rows i + 1 .. until[i]
+    # row i is alive at the starts of the later rows in [node_low[i], node_high[i])
     node_low = np.arange(1, count + 1, dtype=np.int64)
     node_high = np.maximum(np.searchsorted(start, stop, side="left"), node_low)
     query = np.arange(count, dtype=np.int64)
@@ -218,11 +220,11 @@ def _by_levels(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int)
 
 
 def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
-    """Join ranges whose ends are ranks below `width`: for each range of b find the ranges of a that
-    begin in it, then for each range of a the ranges of b that begin in it.
+    """Join ranges with ends that are ranks below `width`. For each range of b, find the ranges of a
+    that begin in it; then for each range of a, find the ranges of b that begin in it.
 
-    Each half is a contiguous stretch of the other side in order of (key, low), found by bisection.
-    If two ranges begin together, the range of a counts as beginning in the range of b.
+    Both results are contiguous slices of the other side, sorted by (key, low), and are found by
+    bisection. If two ranges begin together, the range of a counts as beginning in the range of b.
     """
     base_a, base_b = a.key * width, b.key * width
     low_a, high_a, low_b, high_b = base_a + a.low, base_a + a.high, base_b + b.low, base_b + b.high
@@ -240,7 +242,7 @@ def _join_ranked(a: Ranges, b: Ranges, *, width: int, cap: int) -> Pairs:
 
 
 def _expand(first: Int64s, last: Int64s, cap: int) -> tuple[Int64s, Int64s]:
-    """Return (row, position) for positions in `[first[row], last[row])`, at most `cap`."""
+    """Return at most `cap` pairs (row, position) with positions in `[first[row], last[row])`."""
     rows = np.flatnonzero(last > first)
     lengths = (last - first)[rows]
     ends = np.cumsum(lengths)

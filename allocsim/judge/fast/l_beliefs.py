@@ -1,10 +1,10 @@
-"""Beliefs of a planner compared with the program (detector L).
+"""Compare the beliefs of a planner with the program (detector L).
 
 Kinds: `LifetimeTooShort`, `MissingPin`, `LifetimeTooLong`, `BadSize`, `BadShare`.
 
-Every problem of the document is judged, whether a plan was made from it or not, against the
-accesses of its program with no upload left out. There is one record for each (problem, buffer), or
-for each (problem, pair).
+Every problem of the document is judged, even if no plan was made from it. The problem is compared
+with the accesses of its program with no upload left out. There is one record for each (problem,
+buffer), or for each (problem, pair).
 
     LifetimeTooShort   `start` after the first access or `stop` not after the last one; or a believed gap covers a step of a segment
     MissingPin         in place of LifetimeTooShort, if readers lie outside the lifetime, all of them `host.read`, and no gap is at fault
@@ -13,12 +13,12 @@ for each (problem, pair).
     BadSize            believed nbytes below the buffer's
     BadShare           a believed pair that is not permissible (`s_in_place`)
 
-`op` of the first two kinds is the first reader outside the lifetime, else the first writer outside
-it. If only a gap is at fault, `op` is the first access in or after the gap. `buffer` of a
-`BadShare` is the donor, `other_buffer` the recipient.
+For the first two kinds, `op` is the first reader outside the lifetime, or else the first writer
+outside the lifetime. If only a gap is at fault, `op` is the first access in or after the gap.
+`buffer` of a `BadShare` is the donor, `other_buffer` the recipient.
 
-A program without ops has no accesses to compare lifetimes and pairs with: they count as facts, and
-only sizes are judged.
+A program without ops has no accesses. So its lifetimes and pairs are taken as facts, and only its
+sizes are judged.
 
 Complexity: O(accesses log accesses), vectorised.
 
@@ -44,7 +44,7 @@ from allocsim.model.layout import Int64s
 
 
 def check_beliefs(case: TrialDocument, findings: Findings) -> None:
-    """Report every belief of every problem that the program contradicts."""
+    """Report every belief that the program contradicts, for every problem."""
     for index in range(len(case.document.problems)):
         for kind, bad, make in _rows(case, index):
             for row in np.flatnonzero(bad).tolist():
@@ -55,7 +55,7 @@ Make = Callable[[str, int], Violation]
 
 
 def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
-    """Return (kind, mask of buffers or pairs at fault, function that makes the record of a row)."""
+    """Return (kind, mask of faulty buffers or pairs, function that makes the record of a row)."""
     problem = case.document.problems[index]
     accesses = case.accesses(problem.program)
     book = _Book(problem, case.hand_overs(accesses), program=case.problem_programs[index], problem_index=index)
@@ -79,7 +79,7 @@ def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
 
 
 def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
-    """Return each buffer's first op outside its believed lifetime, `len(ops)` if there is none."""
+    """Return each buffer's first op outside its believed lifetime, or `len(ops)`."""
     first = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
     missed = (op < problem.start[buffer]) | (op >= problem.stop[buffer])
     np.minimum.at(first, buffer[missed], op[missed])
@@ -87,8 +87,8 @@ def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
 
 
 def gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]:
-    """Return which buffers live during a believed gap, and for each buffer the number of steps of
-    its lifetime that lie in a gap and in no segment.
+    """Return which buffers live during a believed gap. Also return, for each buffer, the number of
+    steps of its believed lifetime that are in a gap and in no segment.
     """
     mask, dead = np.zeros(len(problem.start), dtype=np.bool_), np.zeros(len(problem.start), dtype=np.int64)
     for buffer, gaps in problem.gaps.items():
@@ -103,7 +103,7 @@ def gaps_over_life(problem: Problem, live: LiveSegments) -> tuple[Bools, Int64s]
 
 
 def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
-    """Return how many steps of each believed lifetime lie in no segment."""
+    """Return the number of steps of each believed lifetime that are in no segment."""
     start, stop = problem.start[live.buffer], problem.stop[live.buffer]
     inside = np.maximum(np.minimum(stop, live.stop) - np.maximum(start, live.start), 0)
     steps: Int64s = np.maximum(problem.stop - problem.start, 0)
@@ -112,7 +112,7 @@ def _believed_dead(problem: Problem, live: LiveSegments) -> Int64s:
 
 
 def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
-    """Return the buffers with reads outside the believed lifetime, all of them `host.read`."""
+    """Return which buffers have reads outside the believed lifetime, and only by `host.read`."""
     by_host = problem.program.ops.is_kind(HOST_READ)[accesses.read_op]
     never = len(problem.program.ops)
     host = _first_missed(problem, accesses.read_op[by_host], accesses.read_buffer[by_host]) < never
@@ -122,7 +122,7 @@ def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
 
 
 def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Bools:
-    """Return which rows of `may_share` are not permissible; a pair is judged once."""
+    """Return which rows of `may_share` are not permissible; a repeated pair counts once."""
     count, fine, live = len(problem.start), case.permissible(accesses), case.hand_overs(accesses).live
     pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
     bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
@@ -140,7 +140,7 @@ def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Boo
 
 
 def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
-    """Return the steps at which two buffers laid at one address hold equal content."""
+    """Return the steps at which two buffers placed at one address hold equal content."""
     if not accesses.program.same_ops.any():
         return []
     spans = case.kept(("alone", id(accesses)), lambda: spans_alone(accesses, case.hand_overs(accesses).live))
@@ -149,7 +149,7 @@ def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> 
 
 
 class _Book:
-    """Makes the records of one problem."""
+    """Functions that make the records of one problem."""
 
     def __init__(self, problem: Problem, hand_overs: HandOvers, *, program: int, problem_index: int) -> None:
         accesses = hand_overs.accesses
@@ -162,7 +162,7 @@ class _Book:
         self.writers_missed = _first_missed(problem, accesses.write_op, accesses.write_buffer)
         self.hand_overs, self.live = hand_overs, hand_overs.live
         self.gapped: Bools = np.zeros(len(problem.start), dtype=np.bool_)
-        """bool (buffers,): buffers with a believed gap as their only fault."""
+        """bool (buffers,): True for buffers with a believed gap as the only fault."""
 
     def too_short(self, kind: str, buffer: int) -> Violation:
         if self.gapped[buffer]:
@@ -174,7 +174,7 @@ class _Book:
         return self._record(kind=kind, step=op, op=op, buffer=buffer, more=Particulars(live=((first, last + 1),)))
 
     def _gap(self, kind: str, buffer: int) -> Violation:
-        """Return the record of a believed gap during which the buffer lives."""
+        """Return the record for a buffer that lives during a believed gap."""
         gaps, accesses, live = merged(sorted(self.problem.gaps[buffer])), self.accesses, tuple(self.live.of(buffer))
         step = shared(list(gaps), list(live))[0][0]
         touching = np.concatenate(
@@ -202,7 +202,7 @@ class _Book:
 
 
 def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | None]:
-    """Return the first condition of a permissible pair that fails, and the op at which it fails."""
+    """Return the first failing condition for a permissible pair, and the op at which it fails."""
     accesses, live = hand_overs.accesses, hand_overs.live
     if not (len(live.of(donor)) and len(live.of(recipient))):
         return "unaccessed", None

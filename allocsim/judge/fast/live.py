@@ -1,24 +1,24 @@
-"""The steps at which each buffer of a run is live: its segments, from writes to their last reads.
+"""Compute the steps at which each buffer of a run is live, as segments from writes to last reads.
 
-* A buffer is live from the write of a value to its last read. A read keeps alive the writes of the
-  bytes that it finds; a read of a value without bytes keeps that value's own write alive. A value
-  that no op reads lives for its own op. Bytes that are read before the run writes them are live
-  from that first read. Other runs do not matter.
-* A persistent buffer (parameter or state) counts as a whole. It is live from the run's start or,
-  if its first access overwrites it fully, from that write; up to the last read before the next full
-  overwrite, or to the run's end if none follows. A full overwrite is one op whose results together
-  cover every byte that the program's values in the buffer cover. An op reads before it writes.
-* A *segment* is a half-open stretch of steps `[start, stop)`. Stretches that share a step are one
-  segment. Of two stretches that only meet, the earlier ends where the later begins, so that the
-  buffer may be handed over in between. A segment from the run's start has start -1, a segment to
-  the run's end has stop `ops + 1`, so that no op begins or ends it.
+* A buffer is live from the write of a value to its last read. A read keeps the writes of the bytes
+that it finds alive. A read of a value without bytes keeps that value's own write alive. A value
+that no op reads lives for its own op. Bytes that are read before the run writes them are live from
+that first read. Other runs have no influence. * A persistent buffer (parameter or state) counts as
+a whole. The buffer is live from the run's start or, if its first access overwrites it fully, from
+that write. It is live up to the last read before the next full overwrite, or to the run's end if no
+full overwrite follows. A full overwrite is an op with results that together cover every byte that
+the program's values in the buffer cover. An op reads before it writes. * A *segment* is a half-open
+range of steps `[start, stop)`. Ranges that share a step are one segment. Ranges that only touch
+stay two segments, so that the buffer's bytes may be handed over in between. A segment from the
+run's start has start -1, and a segment to the run's end has stop `ops + 1`, so that no op begins or
+ends it.
 
-Algorithm. If every write of a buffer covers all bytes that are accessed in it, each write ends the
-stretch before it, and columns suffice. The few other buffers, written in parts, are followed byte
-range by byte range.
+Algorithm. If every write of a buffer covers all bytes that are accessed in the buffer, each write
+ends the previous range, and the segments are computed in columns. The few other buffers are written
+in parts; these are followed byte range by byte range.
 
-Complexity: O(accesses log accesses) in columns; O(byte runs log byte runs) for buffers written in
-parts.
+Complexity: O(accesses log accesses) in columns, plus O(byte runs log byte runs) for buffers written
+in parts.
 
 This module does not examine plans, and which buffers hold equal content (`s_tags`).
 """
@@ -37,39 +37,40 @@ from allocsim.model.layout import Int64s
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LiveSegments:
-    """The segments of the buffers of one run, one row each, in order of buffer, then start."""
+    """The segments of the buffers of one run, one row each, sorted by buffer, then by start."""
 
     buffer: Int64s
     start: Int64s
     stop: Int64s
     buffers: int
     steps: int
-    """Ops of the program."""
+    """The number of ops of the program."""
     fresh: Bools
-    """bool (rows,): False for a segment of a persistent buffer that no full overwrite begins."""
+    """bool (rows,): False for a segment of a persistent buffer that begins without a full
+    overwrite."""
 
     @cached_property
     def rows(self) -> Int64s:
-        """int64 (buffers + 1,): CSR of the rows of each buffer."""
+        """int64 (buffers + 1,): CSR row starts of each buffer."""
         return np.searchsorted(self.buffer, np.arange(self.buffers + 1)).astype(np.int64)
 
     def ending(self, buffer: Int64s, step: Int64s) -> Int64s:
-        """Return for each (buffer, step) the row of the segment whose last step it is, -1 where
-        there is none.
+        """Return for each (buffer, step) the row of the segment that has the step as its last step,
+        or -1.
         """
         return self._at(buffer, step + 1, self.stop)
 
     def beginning(self, buffer: Int64s, step: Int64s) -> Int64s:
-        """Return for each (buffer, step) the row of the fresh segment that begins there, -1 where
-        there is none.
+        """Return for each (buffer, step) the row of the fresh segment that begins at the step, or
+        -1.
         """
         row = self._at(buffer, step, self.start)
         row[row >= 0] = np.where(self.fresh[row[row >= 0]], row[row >= 0], -1)
         return row
 
     def _at(self, buffer: Int64s, step: Int64s, column: Int64s) -> Int64s:
-        """Return the row of `buffer` whose entry in a column, which grows within each buffer, is
-        `step`; -1 where there is none.
+        """Return the row of `buffer` with the entry `step` in a column, or -1. The column must be
+        ascending within each buffer.
         """
         if not len(self.buffer):
             return np.full(len(buffer), -1, dtype=np.int64)
@@ -84,13 +85,13 @@ class LiveSegments:
         return np.where((row < high) & (self.buffer[held] == buffer) & (column[held] == step), held, -1)
 
     def of(self, buffer: int) -> list[Range]:
-        """Return the segments of one buffer."""
+        """Return the segments of the buffer `buffer`."""
         part = slice(int(self.rows[buffer]), int(self.rows[buffer + 1]))
         return list(zip(self.start[part].tolist(), self.stop[part].tolist(), strict=True))
 
 
 def live_segments(accesses: Accesses) -> LiveSegments:
-    """Return the segments of all buffers of a run."""
+    """Return the segments of all buffers of a run, given its accesses."""
     buffers = accesses.program.buffers
     table = _Rows(accesses)
     parts = _parts(table)
@@ -127,9 +128,9 @@ def live_segments(accesses: Accesses) -> LiveSegments:
 
 
 def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
-    """Yield sorted stretches [first, stop); stretches that share a step are joined.
+    """Yield sorted ranges of steps [first, stop); ranges that share a step are joined.
 
-    A joined stretch is fresh if a fresh stretch begins it.
+    A joined range is fresh if a fresh range begins at its start.
     """
     held: tuple[int, int, bool] | None = None
     for low, high, fresh in spans:
@@ -144,7 +145,7 @@ def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]
 
 
 class _Rows:
-    """The accesses of a run, reads before writes, each with whether it covers its whole buffer."""
+    """The accesses of a run, reads before writes, with flags for accesses of all used bytes."""
 
     def __init__(self, accesses: Accesses) -> None:
         extents = accesses.extents
@@ -162,7 +163,7 @@ class _Rows:
         self.whole: Bools = extents.dense[self.value] & (low == least[self.buffer]) & (high == most[self.buffer])
 
     def by_buffer(self, chosen: Int64s) -> Iterator[tuple[int, list[tuple[int, bool, int]]]]:
-        """Yield for each buffer chosen its accesses in order: step, write?, value."""
+        """Yield each chosen buffer with its accesses in order, as (step, is a write, value)."""
         if not len(chosen):
             return
         mask = np.zeros(len(self.accesses.program.buffers), dtype=np.bool_)
@@ -181,8 +182,8 @@ class _Rows:
 
 
 def _parts(table: _Rows) -> Bools:
-    """Return the buffers to follow byte range by byte range: those with an empty access, a write of
-    a part, or a read of a part before any write.
+    """Return the buffers to follow byte range by byte range. These buffers have an empty access, a
+    write of a part, or a read of a part before any write.
     """
     accesses = table.accesses
     mask = np.zeros(len(accesses.program.buffers), dtype=np.bool_)
@@ -196,7 +197,7 @@ def _parts(table: _Rows) -> Bools:
 
 
 def _regular(table: _Rows, regular: Bools) -> Int64s:
-    """Return (rows, 4): buffer, start, stop, fresh, where each write ends the stretch before it."""
+    """Return (rows, 4): buffer, start, stop, fresh, for buffers with only full writes."""
     accesses = table.accesses
     first, last = accesses.first, accesses.last
     count = np.bincount(accesses.write_buffer, minlength=len(first))
@@ -218,7 +219,7 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
     at = np.flatnonzero(begins)
     buffer, start, fresh = buffer[at], op[at], write[at].astype(np.int64)
     stop = op[np.append(at[1:], len(rows)) - 1] + 1
-    # stretches that share a step are one
+    # ranges that share a step are one segment
     new = np.ones(len(at), dtype=np.bool_)
     new[1:] = (buffer[1:] != buffer[:-1]) | (start[1:] >= stop[:-1])
     head = np.flatnonzero(new)
@@ -228,7 +229,7 @@ def _regular(table: _Rows, regular: Bools) -> Int64s:
 
 
 def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tuple[int, int, bool]]:
-    """Return the stretch of each write of a buffer, and of each read of unwritten bytes."""
+    """Return the live range of each write of a buffer, and of each read of unwritten bytes."""
     extents, memory = accesses.extents, OwnerAxis()
     apart = _apart(extents, sorted({value for _, _, value in rows}))
     if apart is not None:
@@ -252,15 +253,15 @@ def _followed(accesses: Accesses, rows: list[tuple[int, bool, int]]) -> list[tup
             for _, _, owner in memory.walk(low, high):
                 if owner != NEVER:
                     spans[owner][1] = step + 1
-        # from here on these bytes have one owner, so that the next read does not walk all pieces
+        # these bytes get one owner, so that the next read does not visit all pieces again
         memory.write_runs(runs, len(spans))
         spans.append([step, step + 1])
     return [(low, high, True) for low, high in spans]
 
 
 def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:
-    """Return value -> number, where values with equal bytes have equal numbers; None if two values
-    share some bytes, but not all, or a value has none.
+    """Return a number for each value; values with equal bytes have equal numbers. Return None if
+    two values share some bytes, but not all, or if a value has no bytes.
     """
     kinds: dict[tuple[int, int, bytes], int] = {}
     numbers, lows, highs = {}, [], []
@@ -283,7 +284,7 @@ def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:
 
 
 def _by_class(rows: list[tuple[int, bool, int]], numbers: dict[int, int]) -> list[tuple[int, int, bool]]:
-    """Return the stretches of a buffer whose values share all bytes or none."""
+    """Return the live ranges of a buffer in which two values share all bytes or none."""
     held: dict[int, int] = {}
     spans: list[list[int]] = []
     for step, write, value in rows:
@@ -296,7 +297,7 @@ def _by_class(rows: list[tuple[int, bool, int]], numbers: dict[int, int]) -> lis
 
 
 def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int]]) -> list[tuple[int, int, bool]]:
-    """Return the stretches of a parameter or state that something writes."""
+    """Return the live ranges of a parameter or state that some op writes."""
     spans: list[tuple[int, int, bool]] = []
     steps = len(accesses.program.ops)
     begin, fresh, last, parts = -1, False, -2, []
@@ -307,7 +308,7 @@ def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int
         elif step not in full and step < steps:
             parts.append(step)
         elif step > begin:
-            # the old content lived to its last read, or to the run's end; a part written after that
+            # the old content lives to its last read, or to the run's end; a part written later
             # lives for its own op
             end = steps + 1 if step == steps else last + 1
             if fresh or end > 0:
@@ -318,8 +319,8 @@ def _persistent(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int
 
 
 def overwrites(accesses: Accesses, buffer: int, rows: list[tuple[int, bool, int]]) -> set[int]:
-    """Return the steps of the ops whose results together cover every byte that the program's values
-    in a buffer cover.
+    """Return the steps of the ops that overwrite a buffer fully. Their results together cover every
+    byte that the program's values in the buffer cover.
     """
     extents = accesses.extents
     mine = accesses.program.values.of(buffer)

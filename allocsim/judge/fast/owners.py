@@ -1,14 +1,15 @@
-"""One address space as segments of equal owner: the last writer of every byte.
+"""Store the last writer of every byte of one address space, as segments of equal owner.
 
-The axis is cut at starts. A segment covers the bytes from its start to the next start; its owner
-wrote them last. The first segment starts below every address; an axis without writes is one segment
-of owner `NEVER`. Addresses are Python ints, so no sum wraps.
+The axis is a sorted list of segment starts. A segment covers the bytes from its start to the next
+start, and its owner wrote these bytes last. The first segment starts below every address. An axis
+without writes is one segment with owner `NEVER`. Addresses are Python ints, so no sum wraps.
 
-Starts and owners stand in chunks of at most `CHUNK` segments, so that a cut moves a bounded part of
-a list. A write drops the segments that it covers and adds at most two. So n writes of one range
-leave at most 2n + 1 segments, and each costs O(log n) and a move of O(CHUNK) memory.
+Starts and owners are stored in chunks of at most `CHUNK` segments, so that an insertion moves a
+bounded part of a list. A write removes the segments that it covers and adds at most two. So n
+writes of single ranges leave at most 2n + 1 segments, and each write costs O(log n) and a move of
+O(CHUNK) memory.
 
-This module does not examine the meaning of an owner.
+This module does not interpret the owners.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,20 +17,20 @@ from collections.abc import Iterable, Iterator
 
 Range = tuple[int, int]
 Piece = tuple[int, int, int]
-"""(low, high, owner): bytes `[low, high)`, all written last by `owner`."""
+"""(low, high, owner): the bytes `[low, high)` were all written last by `owner`."""
 
 NEVER = -1
-"""Owner of bytes without a write."""
+"""The owner of bytes without a write."""
 
 FLOOR = -(1 << 70)
 
 
 CHUNK = 4096
-"""Most segments of a chunk before it is split."""
+"""The largest number of segments in a chunk; a larger chunk is split."""
 
 
 class OwnerAxis:
-    """The owner of every address of one axis."""
+    """The owner of every address of one address space."""
 
     __slots__ = ("_heads", "_owners", "_starts")
 
@@ -40,7 +41,7 @@ class OwnerAxis:
         self._owners: list[list[int]] = [[NEVER]]
 
     def holds(self, low: int, high: int, owner: int) -> bool:
-        """Return whether the non-empty range `[low, high)` lies in one segment of `owner`."""
+        """Return whether the non-empty range `[low, high)` is in one segment of `owner`."""
         heads = self._heads
         chunk = bisect_right(heads, low) - 1
         starts = self._starts[chunk]
@@ -62,7 +63,7 @@ class OwnerAxis:
             self._splice(low, high, [low], [owner])
         elif last < len(starts) and starts[last] == high:
             if last == first + 1 and starts[first] == low:
-                owners[first] = owner  # exactly the bytes of one earlier write: no cut moves
+                owners[first] = owner  # exactly one segment: no start changes
             else:
                 starts[first:last], owners[first:last] = (low,), (owner,)
         else:
@@ -73,7 +74,7 @@ class OwnerAxis:
     def write_runs(self, runs: list[Range], owner: int) -> None:
         """Give sorted, disjoint, non-empty ranges to `owner`.
 
-        If the stretch that they span holds few other segments, it is rebuilt in one go.
+        If the hull of the ranges has few other segments, all its segments are replaced at once.
         """
         if len(runs) <= 2 or self._count(runs[0][0], runs[-1][1]) > 8 * len(runs):
             for low, high in runs:
@@ -92,7 +93,7 @@ class OwnerAxis:
         return list(self.walk(low, high))
 
     def walk(self, low: int, high: int) -> Iterator[Piece]:
-        """Yield the pieces of `[low, high)` in order; the caller must not write meanwhile."""
+        """Yield the pieces of `[low, high)` in order; the axis must not change meanwhile."""
         chunk = bisect_right(self._heads, low) - 1
         at = bisect_right(self._starts[chunk], low) - 1
         while low < high:
@@ -104,21 +105,19 @@ class OwnerAxis:
                 chunk, at = chunk + 1, 0
 
     def _count(self, low: int, high: int) -> int:
-        """Return how many segments meet `[low, high)`; over several chunks, a lower estimate."""
+        """Return the number of segments in `[low, high)`, estimated for more than two chunks."""
         first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
         if last - first > 1:
-            return (last - first - 1) * (
-                CHUNK // 2
-            )  # the first and the last apart, a chunk is at least half full when it is cut
+            return (last - first - 1) * (CHUNK // 2)  # all chunks but the first and the last count as half full
         starts = [*self._starts[first : last + 1]]
         return sum(bisect_left(column, high) - bisect_right(column, low) for column in starts) + 1
 
     def _head(self, chunk: int, otherwise: int) -> int:
-        """Return the first start of a chunk, `otherwise` if there is no such chunk."""
+        """Return the first start of a chunk, or `otherwise` if there is no such chunk."""
         return self._heads[chunk] if chunk < len(self._heads) else otherwise
 
     def _splice(self, low: int, high: int, starts: list[int], owners: list[int]) -> None:
-        """Replace the segments of `[low, high)` by the given ones, which cover it exactly."""
+        """Replace the segments of `[low, high)` by the given segments, which cover it exactly."""
         heads, all_starts, all_owners = self._heads, self._starts, self._owners
         chunk, end = bisect_right(heads, low) - 1, bisect_left(heads, high) - 1
         first, last = bisect_left(all_starts[chunk], low), bisect_left(all_starts[end], high)
@@ -144,7 +143,7 @@ class OwnerAxis:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the sorted ranges with touching and overlapping ones merged, empty ones dropped."""
+    """Return sorted ranges with touching and overlapping ranges merged and empty ranges removed."""
     out: list[Range] = []
     for low, high in ranges:
         if low >= high:
@@ -157,7 +156,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
-    """Return the bytes in both of two sorted, disjoint lists of ranges. O(len(a) + len(b))."""
+    """Return the intersection of two sorted lists of disjoint ranges. O(len(a) + len(b))."""
     out: list[Range] = []
     i = j = 0
     while i < len(a) and j < len(b):
@@ -172,7 +171,7 @@ def shared(a: list[Range], b: list[Range]) -> tuple[Range, ...]:
 
 
 def left_over(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """Return the sorted `ranges` without the parts that lie in `taken`."""
+    """Return the sorted `ranges` without the parts that are in `taken`."""
     left = []
     others = sorted(taken)
     for low, high in ranges:

@@ -1,19 +1,20 @@
-"""The memory of the replay apart, where every buffer has memory of its own: the last write of each
-unit (byte or bit), also where a `same` moved it.
+"""Store the memory of the replay apart, in which every buffer has memory of its own. For each unit
+(byte or bit) the last write is stored, even if a `same` moved its content.
 
-A *mark* is one number, in either replay, for the write whose content a unit holds:
+A *mark* is a number that identifies, in either replay, the write that produced the content of a
+unit:
 
     NEVER                    no write
     CONTENT - identity       the content from before the first run
     number of a write        `first number of the run + value`, while no `same` has moved the content
     beyond all of these      a moved mark: (number, shift, run) in the table of `Marks`
 
-A unit with a mark of shift s, at place p of its memory, holds unit `p - s` of the buffer to which
-the write went. So two units hold one tag exactly if number and `p - s` agree: a value never moves
+A unit at place p of its memory with a mark of shift s holds unit `p - s` of the written buffer. So
+two units hold the same tag exactly if the numbers and `p - s` agree, because a value never moves
 within its buffer, and only a `same` moves the content of a value.
 
 Most buffers are written whole and have one mark; each other buffer has an `OwnerAxis`. This module
-does not see plans, nor which reads are right (`s_dataflow`).
+does not use plans, and does not decide which reads are right (`s_dataflow`).
 """
 
 from bisect import bisect_right
@@ -29,20 +30,20 @@ from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
 MIXED: Final = -2
-"""Stands for the mark of a buffer whose units have several marks; these are in an axis."""
+"""Marks a buffer with several marks; these marks are stored in an axis."""
 
 CONTENT: Final = -3
-"""Content of buffer identity k has mark `CONTENT - k`."""
+"""The initial content of the buffer with identity k has the mark `CONTENT - k`."""
 
 UNCLEAR: Final = frozenset((NEVER, MIXED))
 
 
 class Marks:
-    """The numbers of the writes of some runs, and the marks that a `same` moved."""
+    """The numbers of the writes of some runs, and the marks for content that a `same` moved."""
 
     def __init__(self, values: Iterable[int]) -> None:
         self.first: list[int] = []
-        """The first number of each run."""
+        """The first write number of each run."""
         self.count = 0
         for number in values:
             self.first.append(self.count)
@@ -51,11 +52,11 @@ class Marks:
         self._known: dict[tuple[int, int, int], int] = {}
 
     def run_of(self, number: int) -> int:
-        """Return the run that a (non-negative) number of a write belongs to."""
+        """Return the run of the write with a (non-negative) number."""
         return bisect_right(self.first, number) - 1
 
     def moved(self, number: int, shift: int, run: int) -> int:
-        """Return the mark of content of write `number` that a `same` of `run` moved by `shift`."""
+        """Return the mark of content of write `number`, moved by `shift` by a `same` of `run`."""
         key = number, shift, run
         if key not in self._known:
             self._known[key] = self.count + len(self._moved)
@@ -63,14 +64,15 @@ class Marks:
         return self._known[key]
 
     def known(self, number: int, shift: int) -> int | None:
-        """Return the mark of content of write `number` moved by `shift`, None if none was moved so.
+        """Return the mark of the content of write `number` moved by `shift`, or None without such a
+        move.
 
-        This is for the replay as planned, where a moved mark has no run.
+        Only the planned replay uses this function, because there a moved mark has no run.
         """
         return self._known.get((number, shift, NEVER))
 
     def of(self, mark: int) -> tuple[int, int | None, int | None]:
-        """Return number, shift and run of a mark; shift and run are None if the content has not
+        """Return number, shift and run of a mark. Shift and run are None if the content has not
         moved.
         """
         if mark < self.count:
@@ -78,17 +80,20 @@ class Marks:
         return self._moved[mark - self.count]
 
     def tag(self, mark: int) -> tuple[int, int]:
-        """Return number and shift of a mark in the replay apart; unmoved content has shift 0."""
+        """Return the number and the shift of a mark in the replay apart; unmoved content has shift
+        0.
+        """
         return (mark, 0) if mark < self.count else self._moved[mark - self.count][:2]
 
     def number(self, mark: int) -> int:
-        """Return the number of the write that a mark stands for."""
+        """Return the number of the write that a mark identifies."""
         return mark if mark < self.count else self._moved[mark - self.count][0]
 
     def writer(self, mark: int) -> int:
-        """Return the run that put a mark in its place: the run of its write or of its last `same`.
+        """Return the run that stored a mark at its place: the run of its write or of its last
+        `same`.
 
-        It is NEVER for initial content and for units without a write.
+        Return NEVER for initial content and for units without a write.
         """
         if mark >= self.count:
             return self._moved[mark - self.count][2]
@@ -96,24 +101,24 @@ class Marks:
 
 
 class ApartMemory:
-    """The marks of every buffer, by identity."""
+    """The marks of all buffers, by buffer identity."""
 
     def __init__(self, marks: Marks, low: list[int], high: list[int]) -> None:
         self.marks = marks
         self.low, self.high = low, high
-        """The stretch `[low, high)` of each buffer in which accesses and values lie."""
+        """The range `[low, high)` of each buffer that its values cover."""
         self.uniform = [NEVER] * len(low)
         self.mixed: dict[int, OwnerAxis] = {}
 
     def write(self, identity: int, runs: list[Range], mark: int) -> None:
-        """Give the units `runs` of a buffer one mark."""
+        """Set the mark of the units `runs` of a buffer."""
         if len(runs) == 1 and runs[0] == (self.low[identity], self.high[identity]):
             self.uniform[identity] = mark
         elif runs:
             self._axis(identity).write_runs(runs, mark)
 
     def put(self, identity: int, pieces: list[Piece]) -> None:
-        """Give each piece of a buffer its mark."""
+        """Set the marks of several pieces of a buffer."""
         if len(pieces) == 1:
             self.write(identity, [pieces[0][:2]], pieces[0][2])
             return
@@ -121,15 +126,15 @@ class ApartMemory:
             self._axis(identity).write(low, high, mark)
 
     def pieces(self, identity: int, runs: list[Range]) -> Iterator[Piece]:
-        """Yield the units `runs` of a buffer with their marks, cut where the mark changes."""
+        """Return the units `runs` of a buffer with their marks, as pieces with one mark each."""
         if self.uniform[identity] != MIXED:
             return iter([(low, high, self.uniform[identity]) for low, high in runs])
         axis = self.mixed[identity]
         return (piece for low, high in runs for piece in axis.walk(low, high))
 
     def handed_on(self, identity: int, source: Iterable[tuple[int, int, int]], run: int) -> list[Piece]:
-        """Return the pieces that a `same` of a run puts into its result; `source` yields (start in
-        the operand, start in the result, length).
+        """Return the pieces that a `same` of a run writes into its result. `source` yields (start
+        in the operand, start in the result, length).
         """
         found: list[Piece] = []
         for start, target, length in source:
@@ -150,7 +155,7 @@ class ApartMemory:
 
 
 def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return sorted pieces with neighbours of one mark joined."""
+    """Return sorted pieces, with neighbouring pieces of equal marks joined."""
     out: list[Piece] = []
     for low, high, mark in pieces:
         if out and out[-1][1] == low and out[-1][2] == mark:
@@ -161,14 +166,14 @@ def joined_pieces(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def bare(result: list[Range], cut: list[tuple[int, int, int]]) -> list[Piece]:
-    """Return a `same`'s result units without a tag: the operand's lie outside its buffer."""
+    """Return a `same`'s result units without a tag: their operand units are outside the buffer."""
     return [
         (low, high, NEVER) for low, high in left_over(result, [(start, start + length) for _, start, length in cut])
     ]
 
 
 def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room: int) -> list[tuple[int, int, int]]:
-    """Return stretches (start in one buffer, in the other, length) cut to both buffers."""
+    """Return ranges (start in one buffer, start in the other, length), cut to both buffers."""
     first = np.maximum(0, np.maximum(-starts, -ends))
     last = np.minimum(lengths, np.minimum(room - starts, other_room - ends))
     kept = first < last
@@ -177,20 +182,20 @@ def inside(starts: Int64s, ends: Int64s, lengths: Int64s, room: int, other_room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameMove:
-    """The units that a `same` moves from one value to another, under every plan."""
+    """The units that a `same` moves from one value to another, independent of the plan."""
 
     source: int
-    """Buffer of the operand."""
+    """The buffer of the operand."""
     target: int
-    """Buffer of the result."""
+    """The buffer of the result."""
     value: int
-    """The result."""
+    """The result value."""
     cut: list[tuple[int, int, int]]
-    """Stretches inside both buffers: (start in `source`, start in `target`, length)."""
+    """Ranges inside both buffers: (start in `source`, start in `target`, length)."""
     bare: list[Piece]
-    """Units of the result that hold no tag."""
+    """The units of the result that hold no tag."""
     ways: frozenset[int]
-    """The distances by which units move: place in `target` less place in `source`."""
+    """The distances by which units move: place in `target` minus place in `source`."""
 
     @property
     def still(self) -> bool:
@@ -199,11 +204,11 @@ class SameMove:
 
 
 FEW_STRETCHES: Final = 64
-"""Most stretches of a move that is kept for the next run: a bound on memory."""
+"""The largest number of ranges of a move that is cached for the next run, to bound memory."""
 
 
 class Moves:
-    """The moves of the `same` ops of a program; short ones are computed once and kept."""
+    """The moves of the `same` ops of a program; short moves are computed once and cached."""
 
     def __init__(self, extents: Extents) -> None:
         self._extents = extents
@@ -224,7 +229,7 @@ class Moves:
         one, other = int(extents.buffer[source]), int(extents.buffer[target])
         room, other_room = int(extents.room[one]), int(extents.room[other])
         length = self._in_one_piece(source)
-        if length and length == self._in_one_piece(target):  # most are: no columns for one row
+        if length and length == self._in_one_piece(target):  # the usual case, without columns
             begin, end = int(extents.start[source]), int(extents.start[target])
             first, last = max(0, -begin, -end), min(length, room - begin, other_room - end)
             cut, ways = [(begin + first, end + first, last - first)] if first < last else [], frozenset((end - begin,))
@@ -237,7 +242,7 @@ class Moves:
         )
 
     def _in_one_piece(self, value: int) -> int:
-        """Return the units of a value if its elements follow one another, else 0."""
+        """Return the number of units of a value if its elements are contiguous, else 0."""
         values = self._extents.program.values
         if not self._extents.contiguous[value]:
             return 0

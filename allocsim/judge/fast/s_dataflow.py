@@ -1,51 +1,52 @@
-"""The two replays: what every read finds where the plan puts it, compared with what it must find.
+"""Compare what every read finds as planned with what the read must find, by two replays.
 
 Ground truth
-    Two replays of the same runs. *Apart*, every buffer has memory of its own. *Planned*, buffers
-    lie where the plan of the run puts them; those with no slot in an arena have memory of their own
-    there too. Runs of a session are joined over one memory; without a session each run has fresh
-    memory. A buffer is the same from run to run of its program; a parameter or state is the same in
-    all programs that have one of its name.
+    The same runs are replayed twice. In the replay *apart*, every buffer has memory of its own. In
+    the replay *planned*, buffers are where the plan of the run puts them, and buffers without a
+    slot in an arena have memory of their own. The runs of a session share one memory. Without a
+    session, each run has fresh memory. A buffer is the same buffer in all runs of its program. A
+    parameter or state is the same buffer in all programs with a buffer of its name.
 Tags
-    Every unit (byte, or bit where packed values share bytes) has a tag, its last write: (run,
+    Every unit (byte, or bit where packed values share bytes) has a tag for its last write: (run,
     value, unit of the value). A write is one value made by one op in one run. The content of a
-    parameter or state is a write before the first run, done in order of (first run that has it,
-    buffer), where that run's plan puts the buffer. A `same` reads all its operands, then puts the
-    tags it found into its results, unit by unit in row-major order; where both sides lie at one
-    address it writes nothing. `s_apart` has the marks that stand for tags.
+    parameter or state is a write before the first run. These writes are done in order of (first run
+    that has the buffer, buffer), at the place that this run's plan gives the buffer. A `same` reads
+    all its operands, then writes the found tags into its results, unit by unit in row-major order.
+    If operand and result are at one address, the `same` writes nothing. `s_apart` defines the marks
+    that represent tags.
 Defects of a read, for each operand of each op (no view, not skipped), once for each
 (run, op, value)
     no tag apart                                                            -> `UninitialisedRead`
-    made by an op other than `view`, and apart holds another tag than that
-        op gave (an upload left out gave none: any run's tag of the value is right) -> `OverwrittenRead`
+    the value is made by an op other than `view`, and apart holds another tag than this op wrote
+        (if the upload was left out, any run's tag of the value is right)   -> `OverwrittenRead`
     otherwise, planned differs from apart                                   -> `StaleRead`
-    written in another run, apart, and neither parameter nor state          -> `HistoryRead` (warning, beside the others)
+    apart, the tag is of another run, and neither parameter nor state       -> `HistoryRead` (warning, beside the others)
     If the host left out the upload of a value, initial content is right, too.
-    A `host.read` of a run with `read_after: k` must find what apart holds at its own place in the
-    list, and finds what planned holds after run k.
+    A `host.read` of a run with `read_after: k` must find the tags that the replay apart has at the
+    position of the read in the list. The read finds the tags that planned memory has after run k.
 Records
-    `bytes` are all bytes of that read with that defect, merged. The witnesses are those of the
-    lowest such byte. `other_*` is the write found: all None if there was no write; for initial
-    content run and op are None, and the buffer is the one of the reader's program, if it has it.
-    `want_*` is the write that belongs there: for `OverwrittenRead` the value's own in this run,
-    None if its upload was left out. `UninitialisedRead` has no witness, for there was no write.
+    `bytes` are all bytes of the read with the defect, merged. The witnesses belong to the lowest of
+    these bytes. `other_*` is the write that was found, and is None if there was no write. For
+    initial content, run and op are None, and the buffer is the index in the reader's program, if it
+    has this buffer. `want_*` is the right write. For `OverwrittenRead` this is the value's own
+    write in this run, or None if its upload was left out. `UninitialisedRead` has no witness.
 
-Algorithm: each arena is one `OwnerAxis` of marks; apart, most buffers are written whole and have
-one mark. A read is right if two lookups agree; units are compared only if they do not. For many
-reads a screen may first select the reads to compare (`selector`); if it selects none, nothing is
-replayed here.
+Algorithm: each arena is one `OwnerAxis` of marks. Apart, most buffers are written whole and have
+one mark. A read is right if two lookups agree; single units are compared only if they do not. For
+many reads a screen may first select the reads to compare (`selector`). If the screen selects no
+read, nothing is replayed here.
 
-A bound on time: all suspect reads of one memory (a session's, or a single run's) are compared piece
-by piece, where a piece is a range with one last writer, up to `PIECES` pieces in all. After that,
-each read is compared only up to its first piece with a violation (a warning does not end it): its
-record is `partial` and counts are lower bounds. After `MOST` pieces, only `FEW` pieces of each read
-are compared. A read with more pieces and no violation among these is undecided; if no violation is
-found at all, the document has no verdict: ModelError.
+Bound on time: all suspect reads of one memory (of a session, or of a single run) are compared piece
+by piece, up to `PIECES` pieces in all. A piece is a range with one last writer. After that, each
+read is compared only up to its first piece with a violation; a warning does not end the read. The
+record of such a read is `partial`, and counts are lower bounds. After `MOST` pieces, only `FEW`
+pieces of each read are compared. A read with more pieces and no violation among these is undecided.
+If there are undecided reads and no violation at all, a ModelError is raised: there is no verdict.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
 defect.
 
-This module does not examine kernels (an op is opaque) and other orders than that of the list.
+This module does not examine kernels (an op is opaque) and other orders than list order.
 """
 
 from collections import defaultdict
@@ -67,29 +68,27 @@ from allocsim.model import HOST_READ, Bools
 from allocsim.model.layout import Int64s
 
 PIECES: Final = 1 << 20
-"""Pieces compared in all, after which each read ends at its first violation: a bound on the length
-of records.
-"""
+"""The number of pieces compared in all after which each read ends at its first violation, to bound
+the length of records."""
 
 MOST: Final = 1 << 24
-"""Pieces compared in all, after which each read is cut short: a bound on time."""
+"""The number of pieces compared in all after which each read is cut short, to bound time."""
 
 FEW: Final = 64
-"""Pieces compared in each read after `MOST`."""
+"""The number of pieces compared in each read after `MOST` is reached."""
 
 READ, MOVE, ACCESSES, PIECES_OF_A_STEP = 18, 5, 10, 8
-"""Steps that a compared read costs, and a move of a `same` once a read is wrong; number of
-accesses, and of pieces, that cost one step (`trial.WORK`).
-"""
+"""The steps for a compared read, and for a move of a `same` once a read is wrong; then the number
+of accesses, and the number of pieces, that cost one step (`trial.WORK`)."""
 
 WHAT: Final = "what reads find"
 
 GUILTY: Final = ("UninitialisedRead", "OverwrittenRead", "StaleRead")
-"""Violations of a read; `HistoryRead` is a warning, after which later pieces are still compared."""
+"""The violations of a read. After the warning `HistoryRead`, later pieces are still compared."""
 
 
 def check_dataflow(case: TrialDocument, findings: Findings) -> None:
-    """Replay all runs and report every read that finds other bytes than it must."""
+    """Replay all runs, and report every read that finds wrong bytes."""
     groups = [case.trials] if case.joined else [[trial] for trial in case.trials]
     undecided = 0
     for trials in groups:
@@ -105,7 +104,7 @@ def check_dataflow(case: TrialDocument, findings: Findings) -> None:
                 undecided += memory.undecided
     if undecided and not any(findings.counts[kind] for kind in GUILTY):
         rule = (
-            f"{undecided} reads of more pieces than can be looked at, {MOST} in all; what was looked at is right, "
+            f"{undecided} reads have more pieces than can be compared, {MOST} in all; the compared pieces are right, "
             "and there is no verdict"
         )
         raise ModelError("runs", rule)
@@ -113,7 +112,7 @@ def check_dataflow(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Units of one read with one defect: the range, the mark found and the right mark."""
+    """Units of a read with one defect: the range, the found mark and the right mark."""
 
     low: int
     high: int
@@ -122,11 +121,11 @@ class _Found:
 
 
 Look = tuple[int, int, int, str | None, bool]
-"""A piece of a read, apart: low, high, mark, violation or None, whether another run wrote it."""
+"""A piece of a read apart: low, high, mark, violation or None, whether another run wrote it."""
 
 
 class _Memory:
-    """Both replays of one group of runs over one memory."""
+    """Both replays of a group of runs that share one memory."""
 
     def __init__(self, runs: Runs, findings: Findings, work: Work) -> None:
         self.runs, self.findings, self.work = runs, findings, work
@@ -140,22 +139,23 @@ class _Memory:
             for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, OwnerAxis())
         self.given: dict[int, list[Piece]] = {}
-        """Number of a value that a `same` made -> its pieces and marks, within its buffer."""
+        """For each value number that a `same` made: its pieces and marks, within its buffer."""
         self.given_whole: dict[int, int] = {}
-        """Number of a value that a `same` made -> its mark, if it has only one."""
+        """For each value number that a `same` made with a single mark: this mark."""
         self.moving = any(script.same_ops.any() for script in runs.scripts)
         self.late: dict[int, list[tuple[int, Step, list[Look]]]] = defaultdict(list)
-        """Run k -> its late reads: the position of their own run, the read, its pieces apart."""
+        """For each run k, the reads delayed until after k: position of their run, read, pieces
+        apart."""
         self.looked = 0
-        """Pieces compared so far."""
+        """The number of pieces compared so far."""
         self.undecided = 0
-        """Reads cut short without a violation."""
+        """The number of reads that were cut short without a violation."""
         self.wrong = False
-        """Whether some read has a violation."""
+        """Whether some read has a violation so far."""
         self.cut = False
         """Whether some read was not compared to its end."""
         self.staged: tuple[int, int, list[Any]] = NEVER, NEVER, []
-        """Run and op of the current `same`, and the pieces that it will write."""
+        """The run and the op of the current `same`, and the pieces that it will write."""
         self.reports: list[tuple[int, int, str, Callable[[], Violation]]] = []
         self._lay_content()
 
@@ -169,12 +169,14 @@ class _Memory:
                 self.spaces[space].write(base, base + room, CONTENT - identity)
 
     def _place(self, position: int, buffer: int) -> tuple[int, int]:
-        """Return space (-1 if the buffer stays, see `s_script`) and base address of a buffer."""
+        """Return the space (-1 if the buffer stays, see `s_script`) and the base address of a
+        buffer.
+        """
         space, base = self.runs.scripts[self.runs.follows[position]].places
         return int(space[buffer]), int(base[buffer])
 
     def replay(self, looks: list[Int64s] | None) -> None:
-        """Run every op of every run through both memories; examine all reads, or rows `looks`."""
+        """Run every op of every run in both memories, and examine all reads or the rows `looks`."""
         last = (
             len(self.trials)
             if looks is None
@@ -202,7 +204,7 @@ class _Memory:
         self.findings.bounded |= self.cut
 
     def _run(self, position: int, script: Script, chosen: Bools | None) -> int | None:
-        """Run every op of a run; return the op before which the steps were spent, else None."""
+        """Run every op of a run; return the op at which the steps were spent, or None."""
         first, trial = self.marks.first[position], self.trials[position]
         apart, uniform, spaces = self.apart, self.apart.uniform, self.spaces
         reach_low, reach_high, persistent = apart.low, apart.high, self.persistent
@@ -258,7 +260,7 @@ class _Memory:
         return None
 
     def _hand_on(self, position: int, script: Script, op: int, *, put: bool) -> None:
-        """Collect the pieces that a `same` reads, before it writes any; with `put`, write them."""
+        """Collect the pieces that a `same` reads, before any is written; with `put`, write them."""
         if self.staged[:2] != (position, op):
             self.staged = position, op, list(self._handed_on(position, script, op))
         if not put:
@@ -273,8 +275,8 @@ class _Memory:
     def _handed_on(
         self, position: int, script: Script, op: int
     ) -> Iterator[tuple[int, list[Piece] | None, int, list[Piece]]]:
-        """Yield, for each result of a `same`: identity and pieces apart (None if it writes nothing
-        there), space and pieces as planned.
+        """Yield for each result of a `same`: the identity, the pieces apart (None if nothing is
+        written apart), the space, and the pieces as planned.
         """
         space, base = script.places
         for move in script.moves.of(op):
@@ -294,14 +296,14 @@ class _Memory:
             yield int(script.buffers[other]), None if still else found, int(space[other]), planned
 
     def _give(self, number: int, pieces: list[Piece]) -> None:
-        """Note the pieces that a `same` gave a value."""
+        """Record the pieces that a `same` wrote for a value."""
         self.given[number] = pieces
         self.given_whole.pop(number, None)
         if len(pieces) == 1:
             self.given_whole[number] = pieces[0][2]
 
     def _moved_as_planned(self, space: int, cut: list[tuple[int, int, int]]) -> list[Piece]:
-        """Return the pieces that a `same` writes as planned; `cut` has rows (start in `space`, new
+        """Return the pieces that a `same` writes as planned. `cut` has rows (start in `space`, new
         start, length).
         """
         found: list[Piece] = []
@@ -318,15 +320,15 @@ class _Memory:
         return found
 
     def _as_planned(self, wanted: int, base: int) -> int | None:
-        """Return the mark in planned memory, for a buffer at `base`, of the tag that `wanted` is
-        apart; None if no planned unit holds this tag.
+        """Return the planned mark of the tag that mark `wanted` has apart, for a buffer at `base`.
+        Return None if no planned unit holds this tag.
         """
         number, shift, _ = self.marks.of(wanted)
         place = base + (shift or 0)
         return number if self._base_of(number) == place else self.marks.known(number, place)
 
     def _base_of(self, number: int) -> int:
-        """Return the base address that the buffer of a write had when it was written."""
+        """Return the base address of a write's buffer at the time of the write."""
         if number <= CONTENT:
             return self._place(*self.identities.home(CONTENT - number))[1]
         position = self.marks.run_of(number)
@@ -334,7 +336,7 @@ class _Memory:
         return self._place(position, int(self.trials[position].program.values.buffer[value]))[1]
 
     def _compare(self, position: int, step: Step, looks: Iterable[Look]) -> None:
-        """Compare one read piece by piece and report its defects."""
+        """Compare a read piece by piece, and report its defects."""
         _, op, value, *_ = step
         wrong: dict[str, list[_Found]] = {}
         pieces, guilty, told = self._defects(step, looks, self.marks.first[position]), False, True
@@ -360,8 +362,8 @@ class _Memory:
             self._report(position, op, kind, make)
 
     def _report(self, position: int, op: int, kind: str, make: Callable[[], Violation]) -> None:
-        """Report a defect; if late reads come out of order, keep all reports and sort them by (run,
-        step) at the end.
+        """Report a defect. If delayed reads may come out of order, keep all reports until the end,
+        and sort them there by (run, step).
         """
         if self.identities.ordered:
             self.findings.report(kind, make)
@@ -369,8 +371,8 @@ class _Memory:
             self.reports.append((position, op, kind, make))
 
     def _looks_apart(self, position: int, step: Step) -> Iterator[Look]:
-        """Yield the pieces of a read in the replay apart, cut where the mark or the mark given by
-        the value's op changes, each with its violation there.
+        """Yield the pieces of a read in the replay apart, each with its violation. A piece ends
+        where its mark changes, or the mark that the value's op wrote.
         """
         _, _, value, identity, _, _, _, made, _, _ = step
         trial, number = self.trials[position], self.marks.first[position] + value
@@ -390,8 +392,8 @@ class _Memory:
             yield low, high, mark, "OverwrittenRead" if lost else None, old
 
     def _defects(self, step: Step, looks: Iterable[Look], first: int) -> Iterator[tuple[tuple[str, _Found], ...]]:
-        """Yield the defects of every piece of a read, cut where its mark changes apart or as
-        planned; the tuple is empty for a piece without defects.
+        """Yield the defects of every piece of a read; the tuple is empty for a piece without
+        defects. A piece ends where its mark changes in either replay.
         """
         space, base = step[8], step[9]
         for low, high, wanted, wrong, late in looks:
@@ -413,7 +415,7 @@ class _Memory:
                 old = ()
 
     def _is_value(self, mark: int, trial: Trial, value: int) -> bool:
-        """Return whether a mark is initial content, or `value` as some run wrote it, not moved."""
+        """Return whether a mark is initial content, or `value` as some run wrote it, unmoved."""
         number, shift = self.marks.tag(mark)
         if number <= CONTENT:
             return True
@@ -454,7 +456,7 @@ class _Memory:
         )
 
     def _own_write(self, position: int, value: int) -> int:
-        """Return the number of a value's write in a run, `NEVER` if its upload was left out."""
+        """Return the number of a value's write in a run, or `NEVER` if its upload was left out."""
         trial = self.trials[position]
         return NEVER if int(trial.program.producer[value]) in trial.skip else self.marks.first[position] + value
 
@@ -462,7 +464,7 @@ class _Memory:
         if number == NEVER:
             return _Witness()
         if number <= CONTENT:
-            # initial content has no run, so the record names the buffer of the reader's program
+            # initial content has no run, so the record has the buffer index of the reader's program
             mine = np.flatnonzero(self.identities.of[reader.index - self.trials[0].index] == CONTENT - number)
             known = int(mine[0]) if len(mine) else None
             position, buffer = self.identities.home(CONTENT - number)
@@ -480,18 +482,18 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Witness:
-    """A write as a record names it."""
+    """The fields of a record that identify a write."""
 
     run: int | None = None
     op: int | None = None
     buffer: int | None = None
     value: int | None = None
     content: tuple[int, int] | None = None
-    """(program, buffer) of initial content."""
+    """The (program, buffer) of initial content."""
 
 
 def _against(low: int, high: int, given: list[Piece]) -> Iterator[Piece]:
-    """Yield the pieces of `given` that lie in `[low, high)`, cut to it."""
+    """Yield the pieces of `given` in `[low, high)`, cut to this range."""
     for a, b, mark in given:
         if max(a, low) < min(b, high):
             yield max(a, low), min(b, high), mark

@@ -1,17 +1,18 @@
-"""The planner's events compared with each other and with its slots: `DoubleFree`,
+"""Compare the planner's events with each other and with its slots: `DoubleFree`,
 `FreeOfUnallocated`, `AllocOverLive`.
 
-Every plan that some run uses and that has events is judged, in list order, whatever their steps.
-`buffer` is the buffer allocated or freed, `step` the event's step. There is one record for each
-event at fault; an allocation over several live buffers has one for each of these.
+Every plan that some run uses and that has events is judged. The events are followed in list order,
+whatever their steps are. `buffer` is the allocated or freed buffer, and `step` is the event's step.
+There is one record for each faulty event. An allocation over several live buffers has one record
+for each of these buffers.
 
     DoubleFree           a free of a buffer that was freed after its last allocation
     FreeOfUnallocated    a free of a buffer that was never allocated
     AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
                          allocated; `other_buffer` is the buffer still allocated
 
-If a plan may lay a donor and a recipient over each other (`s_overlap`) and their slots share a
-byte, allocating the recipient over the donor is no defect. From then on the recipient owns the
+If a plan may place a donor and a recipient over each other (`s_overlap`) and their slots share a
+byte, allocating the recipient over the donor is not a defect. From then on the recipient owns the
 bytes; the planner may still free the donor, once.
 
 Complexity: O(events + conflicts + slots log^2 slots).
@@ -35,7 +36,7 @@ NEVER, ALLOCATED, HANDED, FREED = range(4)
 
 
 def check_events(case: TrialDocument, findings: Findings) -> None:
-    """Report every event of every plan in use that its other events or its slots contradict."""
+    """Report every event that contradicts other events or the slots, for every plan in use."""
     for index in sorted({trial.plan_index for trial in case.trials}):
         plan = case.document.plans[index]
         if len(plan.events):
@@ -44,7 +45,7 @@ def check_events(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A stretch of events during which a buffer is allocated and owns its bytes."""
+    """A range of events during which a buffer is allocated and owns its bytes."""
 
     buffer: int
     first: int
@@ -52,7 +53,7 @@ class _Held:
 
 
 class _Book:
-    """Follows the events of one plan."""
+    """The allocation state of a plan's buffers while its events are followed."""
 
     def __init__(self, case: TrialDocument, index: int, plan: Plan) -> None:
         self.plan = plan
@@ -65,7 +66,7 @@ class _Book:
             self.donors[pair % count].append(pair // count)
 
     def judge(self, findings: Findings) -> None:
-        """Report the events at fault in list order."""
+        """Report the faulty events in list order."""
         events, plan = self.plan.events, self.plan
         since: dict[int, int] = {}
         state = [NEVER] * len(plan.arena)
@@ -100,7 +101,7 @@ class _Book:
     def _overlaid(self, held: list[_Held]) -> tuple[list[tuple[int, int]], int]:
         """Return (event, live buffer) for each allocation over another buffer's live bytes.
 
-        The second result is the number of such pairs that are not listed.
+        The second result is the number of unlisted pairs of this kind.
         """
         plan = self.plan
         columns = np.array([(h.buffer, h.first, h.stop) for h in held], dtype=np.int64).reshape(-1, 3)
@@ -113,7 +114,7 @@ class _Book:
         return list(zip(first[right].tolist(), buffer[left].tolist(), strict=True)), pairs.total - len(left)
 
     def _shared(self, buffer: int, other: int) -> tuple[tuple[int, int], ...]:
-        """Return the bytes of `buffer`'s slot that lie in the slot of `other`."""
+        """Return the bytes of `buffer`'s slot that are also in the slot of `other`."""
         plan = self.plan
         if plan.arena[buffer] != plan.arena[other] or not plan.placed[buffer]:
             return ()

@@ -1,42 +1,43 @@
-"""In place: results that lie on operands of their op, and pairs of buffers that may share an
+"""Judge results that share bytes with operands of their op, and pairs of buffers that may share an
 address.
 
-The rule is judged op by op, for every operand and every result of an op that share a byte (packed:
-a bit) where the buffers are laid:
+The rule is applied to every operand and every result of an op that share a byte (packed: a bit) at
+given buffer addresses:
 
-    safe      the pair of positions is promised (`contract`), and its strength allows the places:
+    safe      the pair of positions is promised (`contract`), and its strength allows the addresses:
                   exact   both begin at one address (of element 0), and their layouts are the same
                   bytes   both begin at one address, both are contiguous, and the result is no larger in bytes
-                  whole   anything: the operand is read before any byte of the result is written
+                  whole   any addresses: the operand is read before any byte of the result is written
               for a `same`: the two cover equal sets of bytes, or the pair is promised `whole`;
-              nothing else matters, for it reads all before it writes any
-    assumed   the op is no `same`, its promise for the pair is unknown, and the pair is an exact alias
-    unsafe    anything else
+              no other condition applies, because a `same` reads everything before it writes
+    assumed   the op is not a `same`, its promise for the pair is unknown, and the pair is an exact alias
+    unsafe    all other pairs
 
-So every operand that touches a byte of a result must meet the conditions, not only the operand of
+So every operand that shares a byte with a result must meet the conditions, not only the operand of
 the declared pair. Positions count, not values: for `mul(x, x)` over x both pairs must be declared.
-The rule holds within a buffer (a mutation) as well as between buffers that a plan lays over each
-other. Bytes outside a value's buffer are left out.
+The rule applies within a buffer (a mutation) as well as between buffers that share bytes under a
+plan. Bytes outside a value's buffer are ignored.
 
-A pair (donor, recipient) of buffers is a *hand-over* at an op if a segment of the donor ends there
-and one of the recipient begins (`live`), and the op only reads the donor and only writes the
-recipient; a persistent recipient must be overwritten fully. The op *joins* the pair if it declares
-a pair of an operand in the donor and a result in the recipient, or, if its contract is unknown, has
-an assumed such pair; a `same` joins any operand and any result. A joined pair is
+A pair (donor, recipient) of buffers is a *hand-over* at an op under these conditions: a segment of
+the donor ends at the op, a segment of the recipient begins there (`live`), and the op only reads
+the donor and only writes the recipient. A persistent recipient must be overwritten fully. The op
+*joins* the pair if it declares a pair of an operand in the donor and a result in the recipient. An
+op with an unknown contract joins the pair if such an operand and result are assumed. A `same` joins
+any operand and any result. A joined pair is
 
-    permissible   if with both buffers at one address, and all others apart, the op breaks the rule nowhere;
-    permitted     under a plan, if the op breaks the rule nowhere as planned.
+    permissible   if the op breaks the rule nowhere with both buffers at one address and all others apart;
+    permitted     under a plan, if the op breaks the rule nowhere at the plan's addresses.
 
-Every pair that some plan may lay over each other is among the joined pairs, if each operand and
-result with equal layouts counts as assumed (`joined`, `moved_by`): the lower bound uses these.
+If each operand and result with equal layouts counts as assumed, the joined pairs include every pair
+that may share bytes under some plan (`joined`, `moved_by`). The lower bound uses these pairs.
 
-Complexity: O(accesses log accesses + touching pairs), vectorised; bytes are compared one by one
-only for layouts with holes. To bound memory, at most a million pairs that come near each other, and
-eight more for each access, are judged. If there are more and none of those judged is unsafe, there
-is no answer: ModelError; otherwise counts are lower bounds. `permissible` needs every pair: it
-leaves out the unsafe ones and judges the rest again, up to `ROUNDS` times, then raises ModelError.
+Complexity: O(accesses log accesses + touching pairs), vectorised. Bytes are compared one by one
+only for layouts with holes. To bound memory, at most a million pairs with overlapping hulls, plus
+eight for each access, are judged. If there are more, and none of the judged pairs is unsafe, a
+ModelError is raised; otherwise counts are lower bounds. `permissible` needs every pair, so it
+removes the unsafe owners and judges the rest again, up to `ROUNDS` times, then raises ModelError.
 
-This module does not examine runs, and the records of violations (`s_writes`).
+This module does not examine runs, and does not make the records of violations (`s_writes`).
 """
 
 from collections.abc import Callable
@@ -59,49 +60,49 @@ PAIR_CAP = 1_000_000
 Columns = tuple[Int64s, Int64s]
 
 ROUNDS = 16
-"""Times that pairs left out by a cut are judged again, without the unsafe: a bound on time."""
+"""The largest number of rounds in which pairs omitted by a cut are judged again, to bound time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touches:
-    """Pairs of an op's operand and result that share a byte, by (op, operand, result)."""
+    """Pairs of an op's operand and result that share a byte, sorted by (op, operand, result)."""
 
     op: Int64s
     read: Int64s
-    """Rows of the accesses' reads."""
+    """Rows of the reads of the accesses."""
     write: Int64s
-    """Rows of the writes of the accesses with all results (`Accesses.results`)."""
+    """Rows of the writes of the accesses that include all results (`Accesses.results`)."""
     assumed: Bools
-    """bool (rows,): exact aliases of ops with an unknown contract; they join two buffers."""
+    """bool (rows,): True for exact aliases under an unknown contract; these join two buffers."""
     unsafe: Bools
     cut: bool
-    """Whether some pairs were not judged; then at least one judged pair is unsafe."""
+    """Whether some pairs were not judged; in that case at least one judged pair is unsafe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Pairs of buffers, one row each, that an op may hand over in place."""
+    """Pairs of buffers, one row each, for which an op may pass the bytes on in place."""
 
     op: Int64s
     donor: Int64s
     recipient: Int64s
     donor_row: Int64s
     recipient_row: Int64s
-    """Rows of segments: the donor's that ends at `op`, the recipient's that begins there."""
+    """Rows of segments: `donor_row` ends at `op`, and `recipient_row` begins at `op`."""
 
     def chosen(self, rows: Any) -> "Sharing":
-        """Return the pairs at `rows`, indices or a mask."""
+        """Return the pairs at `rows`, given as indices or as a mask."""
         return Sharing(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
     def beside(self, other: "Sharing") -> "Sharing":
-        """Return the pairs of both, these first."""
+        """Return the pairs of both tables, with the pairs of this table first."""
         return Sharing(
             **{name: np.concatenate([getattr(one, name) for one in (self, other)]) for name in self.__slots__}
         )
 
 
 class HandOvers:
-    """The accesses of a run by which a buffer can be handed over, as donor or as recipient."""
+    """The accesses of a run by which a buffer can be a donor or a recipient."""
 
     def __init__(self, accesses: Accesses) -> None:
         self.accesses = accesses
@@ -109,15 +110,15 @@ class HandOvers:
 
     @cached_property
     def given(self) -> Int64s:
-        """int64 (reads,): row of the donor's segment that ends with the read, -1 if none does or if
-        the op writes the buffer too.
+        """int64 (reads,): the row of the donor's segment that ends with the read. -1 if no segment
+        ends there, or if the op also writes the buffer.
         """
         return self._one_sided(self.live.ending, self._reads, self._writes)
 
     @cached_property
     def taken(self) -> Int64s:
-        """int64 (writes,): row of the recipient's segment that begins with the write, -1 if none
-        does or if the op reads the buffer too.
+        """int64 (writes,): the row of the recipient's segment that begins with the write. -1 if no
+        segment begins there, or if the op also reads the buffer.
         """
         return self._one_sided(self.live.beginning, self._writes, self._reads)
 
@@ -138,15 +139,16 @@ class HandOvers:
 
     @cached_property
     def moving(self) -> tuple[Int64s, Int64s]:
-        """Rows of the segments that end at a `same` which only reads their buffer, and of segments
-        that begin at a `same` which only writes it: at one op, any pair of them is a hand-over.
+        """Rows of the segments that end at a `same` that only reads their buffer, and of the
+        segments that begin at a `same` that only writes their buffer. At one op, any pair of such
+        segments is a hand-over.
         """
         same = self.accesses.program.same_ops
         given, taken = self.given[same[self.accesses.read_op]], self.taken[same[self.accesses.write_op]]
         return distinct(given[given >= 0]), distinct(taken[taken >= 0])
 
     def pairs_of(self, donor_row: Int64s, recipient_row: Int64s) -> Sharing:
-        """Return hand-overs from pairs of segments that end and begin at one op."""
+        """Return the hand-overs of pairs of segments that end and begin at one op."""
         live = self.live
         return Sharing(
             op=live.start[recipient_row], donor=live.buffer[donor_row], recipient=live.buffer[recipient_row],
@@ -154,7 +156,7 @@ class HandOvers:
         )  # fmt: skip
 
     def sharing(self, read: Int64s, write: Int64s) -> Sharing:
-        """Return the hand-overs by pairs of a read and a write, each pair of buffers once an op."""
+        """Return the hand-overs for pairs of a read and a write, each buffer pair once per op."""
         if not len(read):
             return Sharing(op=read, donor=read, recipient=read, donor_row=read, recipient_row=read)
         fine = (self.given[read] >= 0) & (self.taken[write] >= 0)
@@ -172,8 +174,8 @@ class HandOvers:
 
 
 def addresses(plan: Plan, unit: int = 1) -> tuple[Int64s, Int64s]:
-    """Return the address space (arenas first, then one for each buffer in memory of its own) and
-    base address, in units, of each buffer.
+    """Return for each buffer its address space and its base address in units. Arenas are numbered
+    first, then the spaces of buffers in memory of their own.
     """
     arenas = len(plan.program.arenas)
     own = np.arange(len(plan.arena), dtype=np.int64) + arenas
@@ -181,7 +183,7 @@ def addresses(plan: Plan, unit: int = 1) -> tuple[Int64s, Int64s]:
 
 
 def as_planned(accesses: Accesses, plan: Plan) -> Touches:
-    """Judge every op with each buffer where `plan` puts it."""
+    """Judge every op with the buffers at the addresses of `plan`."""
     accesses = accesses.results
     space, base = addresses(plan, accesses.extents.unit)
     read, write = accesses.read_buffer, accesses.write_buffer
@@ -192,7 +194,7 @@ def as_planned(accesses: Accesses, plan: Plan) -> Touches:
 
 
 def _broken_apart(accesses: Accesses) -> Bools:
-    """Return the ops that break the rule with each buffer in memory of its own, by a mutation."""
+    """Return the ops that break the rule by a mutation, with each buffer in memory of its own."""
     count = len(accesses.program.buffers)
     rows = np.arange(len(accesses.read_row)), np.arange(len(accesses.write_row))
     keys = accesses.read_op * count + accesses.read_buffer, accesses.write_op * count + accesses.write_buffer
@@ -200,8 +202,8 @@ def _broken_apart(accesses: Accesses) -> Bools:
 
 
 def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
-    """Return the pairs that may lie at one address under some plan; of the pairs that a `same`
-    joins, only those in `asked` (donors, recipients).
+    """Return the pairs that may be at one address under some plan. Pairs that a `same` joins are
+    returned only if they are in `asked` (donors, recipients).
     """
     accesses, known = hand_overs.accesses, _known(hand_overs.accesses)
     count = len(accesses.program.buffers)
@@ -213,18 +215,15 @@ def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
         zeros = np.zeros(len(foreign_reads), dtype=np.int64), np.zeros(len(foreign_writes), dtype=np.int64)
         guesses = _judge(accesses, (foreign_reads, foreign_writes), keys, zeros)
         if guesses.cut:
-            rule = (
-                "more pairs of operand and result of ops that declare nothing come near each other than can be "
-                "told apart"
-            )
+            rule = "more pairs of operand and result of ops with unknown contracts may share bytes than can be judged"
             raise ModelError("ops", rule)
         reads = np.concatenate([reads, guesses.read[guesses.assumed]])
         writes = np.concatenate([writes, guesses.write[guesses.assumed]])
     joined = hand_overs.sharing(reads, writes).beside(_moved_among(hand_overs, asked))
     if not len(joined.op):
         return joined
-    # judge all operands in the donor with all results in the recipient, of the op that joins them,
-    # with both buffers at address 0
+    # for the op that joins a pair, judge all operands in the donor with all results in the
+    # recipient, with both buffers at address 0
     pairs = np.arange(len(joined.op))
     key = joined.op * count
     everything = accesses.results
@@ -240,12 +239,12 @@ def permissible(hand_overs: HandOvers, asked: Columns) -> Sharing:
 
 
 def _known(accesses: Accesses) -> Bools:
-    """Return the ops with a known contract; every `same` counts, for it needs no contract."""
+    """Return the ops with a known contract; a `same` counts, because it needs no contract."""
     return accesses.contract.known | accesses.program.same_ops
 
 
 def _moved_among(hand_overs: HandOvers, asked: Columns) -> Sharing:
-    """Return the hand-overs by a `same` among the pairs `asked` (donors, recipients)."""
+    """Return the pairs of `asked` (donors, recipients) that are hand-overs by a `same`."""
     gives, takes = hand_overs.moving
     live, steps = hand_overs.live, len(hand_overs.accesses.program.ops) + 1
     row, pair = _members(asked[0], live.buffer[gives])
@@ -256,7 +255,7 @@ def _moved_among(hand_overs: HandOvers, asked: Columns) -> Sharing:
 
 
 def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
-    """Return the hand-overs by a `same` whose buffers a plan lays over each other."""
+    """Return the hand-overs by a `same` with buffers that share bytes under a plan."""
     gives, takes = hand_overs.moving
     live, arenas = hand_overs.live, len(plan.program.arenas)
     nbytes = np.maximum(plan.nbytes, hand_overs.accesses.program.buffers.nbytes)
@@ -269,14 +268,15 @@ def _moved_in(hand_overs: HandOvers, plan: Plan) -> Sharing:
         sides.append(Ranges(key=step[keep] * arenas + plan.arena[buffer], low=low, high=end_of(low, nbytes[buffer])))
     found = join(sides[0], sides[1], cap=PAIR_CAP + 8 * (len(gives) + len(takes)))
     if found.total > len(found.left):
-        rule = f"ops of kind `same` move between {found.total} pairs of slots that meet; at most {len(found.left)} can be told apart"
+        rule = f"ops of kind `same` move between {found.total} pairs of overlapping slots; at most {len(found.left)} can be judged"
         raise ModelError("ops", rule)
     return hand_overs.pairs_of(rows[0][found.left], rows[1][found.right])
 
 
 def moved_by(hand_overs: HandOvers, counted: Bools) -> Sharing:
     """Return pairs that connect all donors and all recipients of each `same` among the `counted`
-    buffers: the first donor with every recipient, the first recipient with every donor.
+    buffers. These pairs are the first donor with every recipient, and the first recipient with
+    every donor.
     """
     live = hand_overs.live
     gives, takes = (rows[counted[live.buffer[rows]]] for rows in hand_overs.moving)
@@ -291,11 +291,11 @@ def moved_by(hand_overs: HandOvers, counted: Bools) -> Sharing:
 
 
 def joined(hand_overs: HandOvers) -> Sharing:
-    """Return all pairs that some plan may lay over each other, at any offsets, except those of a
+    """Return all pairs that may share bytes under some plan, at any offsets, except pairs of a
     `same` (`moved_by`).
 
-    O(accesses log accesses + pairs). Raises ModelError where ops that declare nothing have more
-    than `PAIR_CAP` pairs of equal size, and more than eight for each access.
+    O(accesses log accesses + pairs). Raises ModelError if ops with unknown contracts have more than
+    `PAIR_CAP` pairs of equal size, plus eight for each access.
     """
     reads, writes = declared_pairs(hand_overs.accesses)
     if not _known(hand_overs.accesses).all():
@@ -305,8 +305,8 @@ def joined(hand_overs: HandOvers) -> Sharing:
 
 
 def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
-    """Return pairs of a read and a write with equal layouts, of ops with an unknown contract, that
-    hand over a buffer and that no table calls unsafe.
+    """Return pairs of a read and a write with equal layouts, for ops with an unknown contract. Each
+    pair must hand over a buffer, and no table may call the pair unsafe.
     """
     accesses, contract, values = hand_overs.accesses, hand_overs.accesses.contract, hand_overs.accesses.program.values
     known = _known(accesses)
@@ -325,8 +325,8 @@ def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
     total, most = int((sizes[0] * sizes[1]).sum()), PAIR_CAP + 8 * len(key)
     if total > most:
         rule = (
-            f"ops that declare nothing have {total} pairs of operand and result of one size; at most {most} can be "
-            "told apart"
+            f"ops with unknown contracts have {total} pairs of operand and result of one size; at most {most} can be "
+            "judged"
         )
         raise ModelError("ops", rule)
     write, read = _members(key[: len(reads)], key[len(reads) :])
@@ -338,7 +338,7 @@ def _alike(hand_overs: HandOvers) -> tuple[Int64s, Int64s]:
 
 
 def permitted(hand_overs: HandOvers, touches: Touches, plan: Plan) -> Sharing:
-    """Return the pairs that `plan`, judged in `touches`, may lay over each other."""
+    """Return the pairs that may share bytes under `plan`, for which `touches` was computed."""
     reads, writes = declared_pairs(hand_overs.accesses)
     accesses = hand_overs.accesses
     row = accesses.results.write_row[touches.write]
@@ -352,12 +352,12 @@ def permitted(hand_overs: HandOvers, touches: Touches, plan: Plan) -> Sharing:
 def _unsafe(
     accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1
 ) -> Bools:
-    """Return which of `count` owners have an unsafe pair of equal key, with every buffer at address
-    0; an owner has `each` consecutive keys.
+    """Return which of `count` owners have an unsafe pair with equal keys, with every buffer at
+    address 0. An owner has `each` consecutive keys.
 
-    If the join is cut, unsafe owners are left out and the others judged again. An owner without an
-    unsafe pair has few pairs that touch, for all are declared, so most pairs that a cut leaves out
-    belong to unsafe owners, and rounds are few.
+    If the join is cut, the unsafe owners are removed, and the others are judged again. An owner
+    without an unsafe pair has few touching pairs, because all its pairs are declared. So most pairs
+    beyond a cut belong to unsafe owners, and few rounds are needed.
     """
     bad = np.zeros(count, dtype=np.bool_)
     for _ in range(ROUNDS):
@@ -367,9 +367,7 @@ def _unsafe(
         bad[found.op[found.unsafe] // each] = True
         if not found.cut:
             return bad
-    raise ModelError(
-        "ops", f"more pairs of operand and result come near each other than can be told apart in {ROUNDS} rounds"
-    )
+    raise ModelError("ops", f"more pairs of operand and result may share bytes than can be judged in {ROUNDS} rounds")
 
 
 def _judge(
@@ -380,7 +378,7 @@ def _judge(
     *,
     keyed: bool = False,
 ) -> Touches:
-    """Judge reads and writes of equal key, laid at `bases`; with `keyed`, `op` is their key."""
+    """Judge reads and writes of equal keys, placed at `bases`; with `keyed`, `op` is the key."""
     extents = accesses.extents
     sides, kept = [], _near(accesses, rows, bases)
     for side, values in ((0, accesses.read_value), (1, accesses.write_value)):
@@ -391,8 +389,8 @@ def _judge(
     read, write = rows[0][at_read], rows[1][at_write]
     a, b = accesses.read_value[read], accesses.write_value[write]
     base_a, base_b = bases[0][at_read], bases[1][at_write]
-    # two values that share a byte begin less than 2^63 apart, so the comparison is right even if
-    # both sums wrap
+    # values that share a byte begin less than 2^63 apart, so the comparison is right even if both
+    # sums wrap
     at_one = base_a + extents.start[a] == base_b + extents.start[b]
     exact = at_one & extents.same_layout(a, b)
     touching = (extents.dense[a] & extents.dense[b]) | (exact & extents.whole[a] & extents.whole[b])
@@ -413,17 +411,14 @@ def _judge(
     unsafe = ~assumed & ~safe
     cut = found.total > len(found.left)
     if cut and not unsafe.any():
-        rule = (
-            f"{found.total} pairs of operand and result come near each other; at most {len(found.left)} can be "
-            "told apart"
-        )
+        rule = f"{found.total} pairs of operand and result may share bytes; at most {len(found.left)} can be judged"
         raise ModelError("ops", rule)
     return Touches(op=key if keyed else op, read=read, write=write, assumed=assumed, unsafe=unsafe, cut=cut)
 
 
 def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, Int64s]) -> list[Int64s]:
-    """Return the reads whose hull meets the hull of the writes of their op, in any space, and the
-    writes of these ops: the join needs only these.
+    """Return the reads with a hull that overlaps the hull of all writes of their op, in any space,
+    and the writes of these ops. The join needs only these accesses.
     """
     extents, count = accesses.extents, len(accesses.program.ops)
     ops = accesses.read_op[rows[0]], accesses.write_op[rows[1]]
@@ -446,10 +441,10 @@ def _near(accesses: Accesses, rows: tuple[Int64s, Int64s], bases: tuple[Int64s, 
 def _kept(
     accesses: Accesses, read: Int64s, write: Int64s, *, at_one: Bools, exact: Bools, shift: Int64s
 ) -> tuple[Bools, Bools]:
-    """Return which pairs of a read and a write of one op that share a byte keep a promise, and
-    which are exact aliases with an unknown promise.
+    """Return which of the given pairs of a read and a write of one op keep a promise, and which are
+    exact aliases with an unknown promise. The pairs must share a byte.
 
-    `shift` is the start of the written buffer less that of the read buffer, in units.
+    `shift` is the start of the written buffer minus the start of the read buffer, in units.
     """
     contract, extents = accesses.contract, accesses.extents
     results = len(accesses.program.ops.results)
@@ -471,7 +466,7 @@ def _kept(
 
 
 def _one_set(accesses: Accesses, read: Int64s, write: Int64s, shift: Int64s) -> Bools:
-    """Return which operand and result cover the same units, their buffers laid `shift` apart."""
+    """Return which operands and results cover the same units, with their buffers `shift` apart."""
     extents, a, b = accesses.extents, accesses.read_value[read], accesses.write_value[write]
     alike: Bools = (extents.low[a] == extents.low[b] + shift) & (extents.high[a] == extents.high[b] + shift)
     for row in np.flatnonzero(~(extents.dense[a] & extents.dense[b])).tolist():
@@ -481,7 +476,7 @@ def _one_set(accesses: Accesses, read: Int64s, write: Int64s, shift: Int64s) -> 
 
 
 def declared_pairs(accesses: Accesses) -> tuple[Int64s, Int64s]:
-    """Return the read and the write of every promised pair, as rows of the accesses."""
+    """Return the read and the write of every promised pair, as rows of the accesses' columns."""
     contract, ops = accesses.contract, accesses.program.ops
     places = [np.full(len(column), -1, dtype=np.int64) for column in (ops.operands, ops.results)]
     for place, rows in zip(places, (accesses.read_row, accesses.write_row), strict=True):
@@ -492,7 +487,7 @@ def declared_pairs(accesses: Accesses) -> tuple[Int64s, Int64s]:
 
 
 def _members(groups: Int64s, keys: Int64s) -> tuple[Int64s, Int64s]:
-    """Return (row of `keys`, row of `groups`) for all equal entries."""
+    """Return (row of `keys`, row of `groups`) for all pairs of equal entries."""
     order = np.argsort(keys, kind="stable")
     low = np.searchsorted(keys[order], groups, side="left")
     high = np.searchsorted(keys[order], groups, side="right")

@@ -1,26 +1,28 @@
-"""`Overlap`: buffers that a plan lays over each other while both live.
+"""Report each `Overlap`: two buffers that share bytes under a plan while both are live.
 
 Two buffers with slots in one arena conflict at a step of a run if their ranges
-`[offset, offset + nbytes of the buffer)` share a byte and both are live there, unless they may
-share. Live steps are derived (`live`); for a program without ops they are the problem's believed
-lifetimes less the gaps. Zero-byte buffers overlap nothing, nor does memory of its own. Buffers are
-compared whole: to share a part of one, make it two. Buffers of different runs do not overlap:
-`s_dataflow` judges the reads of later runs.
+`[offset, offset + nbytes of the buffer)` share a byte, both are live at the step, and they may not
+share. Live steps are derived (`live`). For a program without ops, they are the problem's believed
+lifetimes without the gaps. Zero-byte buffers and buffers in memory of their own overlap nothing.
+Buffers are compared whole; a buffer of which a part is shared must be split into two buffers.
+Buffers of different runs do not overlap: `s_dataflow` judges the reads of later runs.
 
-They may share at a step
-    by tags      every byte that is live in both holds one tag in both, and there is such a byte (`s_tags`)
-    by a pair    joined by the op at which a segment of the donor ends and one of the recipient begins, which breaks the in-place rule
-                 nowhere as planned (`s_in_place`). In a program without ops: a pair the problem
-                 believes may share, of which neither is persistent, the donor's last believed step
-                 is the recipient's first, and both begin at one address.
+Two buffers may share bytes at a step
+    by tags      if every byte that is live in both has one tag in both, and there is such a byte (`s_tags`)
+    by a pair    if a segment of the donor ends and a segment of the recipient begins at the op that joins the pair, and this op
+                 breaks the in-place rule nowhere as planned (`s_in_place`). In a program without
+                 ops, the problem must believe that the pair may share, neither buffer may be
+                 persistent, the donor's last believed step must be the recipient's first, and both
+                 must begin at one address.
 
-There is one record for each (run, pair): `buffer` is the lower index of the two, `other_buffer` the
-higher, `bytes` the bytes they share, within `buffer`; `op` and `step` are the first op at which
-both are live and may not share.
+There is one record for each (run, pair). `buffer` is the lower index of the two, `other_buffer` the
+higher index. `bytes` are the shared bytes within `buffer`. `op` and `step` are the first op at
+which both are live and may not share.
 
-Complexity, once for runs alike: O(segments log segments + conflicts listed). Of a run, at most
-`COUNT_LIMIT` pairs of segments, and one more for each permitted pair, are listed; once that many
-were found, only as many as the limit of records. If there are more, the count is a lower bound.
+Complexity, once for runs that are alike: O(segments log segments + conflicts listed). For a run, at
+most `COUNT_LIMIT` pairs of segments, plus one for each permitted pair, are listed. Once that many
+were found in all, only as many as the limit of records are listed. If there are more, the count is
+a lower bound.
 
 This module does not examine whether any op reads the shared bytes (`s_dataflow`).
 """
@@ -43,31 +45,31 @@ from allocsim.model.layout import Int64s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meetings:
-    """Pairs of segments, as rows, that meet and may share only if they hold equal tags."""
+    """Pairs of segments, as rows, that share bytes and steps and need equal tags to be legal."""
 
     left: Int64s
     right: Int64s
     step: Int64s
-    """The first step at which both live."""
+    """The first step at which both segments live."""
     cut: bool
-    """Whether there may be more pairs."""
+    """Whether further pairs may exist."""
     tagged: bool
-    """Whether tags must be compared, run by run."""
+    """Whether the tags must be compared for each run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Conflicts:
-    """Pairs of buffers in conflict, in order of step."""
+    """Pairs of conflicting buffers, in order of step."""
 
     step: Int64s
     buffer: Int64s
     other: Int64s
     cut: bool = False
-    """Whether there may be more."""
+    """Whether further conflicts may exist."""
 
 
 def check_overlap(case: TrialDocument, findings: Findings) -> None:
-    """Report every pair of buffers that lie over each other in a run while both live."""
+    """Report every pair of buffers that share bytes in a run while both live."""
     meetings: dict[object, _Meetings] = {}
     known: dict[object, _Conflicts] = {}
     total = 0
@@ -88,14 +90,14 @@ def check_overlap(case: TrialDocument, findings: Findings) -> None:
 
 
 def _meetings(case: TrialDocument, trial: Trial, most: int) -> _Meetings:
-    """Return the pairs of segments that meet and are not permitted, before tags are compared; at
-    least `most` pairs if there are so many.
+    """Return the pairs of segments that share bytes and steps and are not permitted, before tags
+    are compared. At least `most` pairs are returned if there are that many.
     """
     lives = case.hand_overs(trial.accesses).live if trial.problem is None else believed_lifetimes(trial.problem)
     nbytes = trial.program.buffers.nbytes if trial.problem is None else trial.problem.nbytes
     allowed = _allowed(case, trial)
     count = len(trial.program.buffers)
-    steps = trial.problem is not None or len(trial.program.ops) > 0  # else there is no step to meet at
+    steps = trial.problem is not None or len(trial.program.ops) > 0  # otherwise no step exists
     arena, occupied = trial.plan.arena[lives.buffer], (nbytes[lives.buffer] > 0) & steps
     found = conflicts_by(
         np.where(occupied, arena, -1),
@@ -129,16 +131,16 @@ def _conflicts(case: TrialDocument, trial: Trial, met: _Meetings) -> _Conflicts:
     pair = _unordered(lives.buffer[left], lives.buffer[right], count)
     order = np.lexsort((pair, step))
     pair, step = pair[order], step[order]
-    # buffers that live several times may meet each time
+    # buffers with several segments may conflict several times
     once = np.unique(pair, return_index=True)[1]
-    if trial.problem is None:  # records without a step stand in order of buffers
+    if trial.problem is None:  # records are listed in order of buffers
         once.sort()
     pair, step = pair[once], step[once]
     return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=met.cut)
 
 
 def _without_copies(case: TrialDocument, trial: Trial, met: _Meetings) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the pairs of segments whose tags differ at some common step, and the first such."""
+    """Return the pairs of segments with different tags at some common step, and that first step."""
     left, right, step = met.left, met.right, met.step.copy()
     live = case.hand_overs(trial.accesses).live
     one, other = live.buffer[left], live.buffer[right]
@@ -157,8 +159,8 @@ def _without_copies(case: TrialDocument, trial: Trial, met: _Meetings) -> tuple[
 
 
 def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s:
-    """Return the pairs that `plan` may lay over each other in a run without skipped uploads, as
-    `donor * buffers + recipient`.
+    """Return the pairs that may share bytes under `plan` in a run without skipped uploads, encoded
+    as `donor * buffers + recipient`.
     """
     problem = problem_of(program, plan, case.document.problems)
     if not len(program.ops):
@@ -169,9 +171,9 @@ def permitted_pairs(case: TrialDocument, program: Program, plan: Plan) -> Int64s
 
 
 def _allowed(case: TrialDocument, trial: Trial) -> Int64s:
-    """Return the pairs of segments permitted in a run, as `row of donor * rows + row of recipient`.
+    """Return the pairs of segments permitted in a run, as `donor row * rows + recipient row`.
 
-    For a program without ops they are pairs of buffers instead.
+    For a program without ops, return pairs of buffers instead.
     """
     if trial.problem is not None:
         return believed_sharing(trial.problem, trial.plan)
@@ -185,9 +187,9 @@ def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
 
 
 def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:
-    """Return the pairs that a problem lets meet in one step, as `donor * buffers + recipient`.
+    """Return the pairs that may share one step by a problem, as `donor * buffers + recipient`.
 
-    With a plan, they are only the pairs that it puts at one address.
+    With a plan, return only the pairs that the plan puts at one address.
     """
     donor, recipient = problem.may_share[:, 0].astype(np.int64), problem.may_share[:, 1].astype(np.int64)
     persistent = problem.program.buffers.persistent

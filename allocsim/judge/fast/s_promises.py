@@ -1,22 +1,22 @@
-"""Compares a plan with its own problem: does the placement keep the stated constraints and
-beliefs, whatever the program does?
+"""Compare a plan with its own problem: does the placement keep the stated constraints and beliefs,
+whatever the program does?
 
 Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`, `SizeIgnored`,
 `EventOutsideLifetime`.
 
 Every plan that some run uses and that names its problem is judged once, against that problem and
-the program of both. A plan without a problem is not judged here. A plan must keep the lists that
-its problem states (`Problem.stated`), not the defaults of lists left out. Without `start` and
+their common program. A plan without a problem is not judged here. A plan must keep the lists that
+its problem states (`Problem.stated`), not the defaults of omitted lists. Without `start` and
 `stop`, only pinned buffers live, at the end of the run. Without `nbytes` there is no `SizeIgnored`,
-without `own` no `OwnIgnored`. Without `may_share`, the plan may use the pairs that ops declare in
-place, where the donor's life ends and the recipient's begins.
+and without `own` there is no `OwnIgnored`. Without `may_share`, the plan may use the pairs that ops
+declare in place, if the donor's life ends and the recipient's life begins at the op.
 
-    LifetimeIgnored       the bytes of two slots in one arena, `[offset, offset + believed nbytes)`, and the believed lifetimes of
-                          their buffers, less the gaps, both intersect, and neither took the other's
+    LifetimeIgnored       two slots in one arena share a byte of `[offset, offset + believed nbytes)`, the believed lifetimes of their
+                          buffers, without the gaps, share a step, and neither took the other's
                           place by believed pairs
     PinIgnored            the same, but only because one of the two is pinned: it lives on to the end of the run, whatever its
-                          `stop`, and may be the donor of no pair
-    SizeIgnored           the slot's nbytes below the stated ones
+                          `stop`, and may not be a donor
+    SizeIgnored           the slot's nbytes are below the stated nbytes
     FixedIgnored          a buffer with a `fixed` offset, not `own`, begins at another offset of an arena; or it has no slot, though
                           it is believed to live
     OwnIgnored            a buffer stated as `own` has a slot in an arena
@@ -24,29 +24,31 @@ place, where the donor's life ends and the recipient's begins.
     EventOutsideLifetime  by `events`, the buffer is free at a step in which it is believed to live
 
 A recipient takes its donor's place by a pair of `may_share` at one address, as the result of a
-`same` whose operand lies there, or by a chain of such pairs. Such a placement keeps its promise,
-whatever the lifetimes; `BadShare` says whether the program allows the pair. Any result of a `same`
-may take the place of any operand whose believed life ends where its own begins, for a `same` reads
-all before it writes any. A pinned donor is never allowed, because the caller asked for the pin.
+`same` with an operand at that address, or by a chain of such pairs. Such a placement keeps its
+promise, whatever the lifetimes are; `BadShare` reports whether the program allows the pair. A
+result of a `same` may take the place of any operand with a believed life that ends where the
+result's life begins, because a `same` reads everything before it writes. A pinned donor is never
+allowed, because the caller requested the pin.
 
-The events of a buffer, in list order, say when it is held: from the step of an allocation to that
-of a free, both included. The buffer must not be believed to live at a step before the first
-allocation, between a free and the next allocation, or after the last free; a pinned buffer lives to
-the last step. A buffer without events, or whose first event is a free, is not judged.
+The events of a buffer, in list order, define when the buffer is held: from the step of an
+allocation to the step of a free, both included. The buffer must not be believed to live at a step
+before the first allocation, between a free and the next allocation, or after the last free. A
+pinned buffer lives to the last step. A buffer is not judged if it has no events, or if its first
+event is a free.
 
 In a program without ops, `Overlap` and `Undersized` report the same as `LifetimeIgnored` and
-`SizeIgnored` would, so the latter two are left out there.
+`SizeIgnored` would, so these two kinds are not reported there.
 
-There is one record for each (plan, buffer), each (plan, pair of buffers) and each event at fault.
-`problem` is the plan's, `run` is None. For a pair, `buffer` is the pinned buffer or the lower index
-of two others, `bytes` are the shared bytes within `buffer`, and `step` is the first step in which
-both are believed to live. For an event, `step` is the event's.
+There is one record for each (plan, buffer), each (plan, pair of buffers) and each faulty event.
+`problem` is the plan's problem, and `run` is None. For a pair, `buffer` is the pinned buffer or the
+lower of the two indices, `bytes` are the shared bytes within `buffer`, and `step` is the first step
+in which both are believed to live. For an event, `step` is the event's step.
 
 Complexity: O(buffers log buffers + conflicts listed + events). At most `COUNT_LIMIT` conflicts of
-an arena, and two more for each pair, are listed; if there are more, the count is a lower bound.
+an arena, plus two for each pair, are listed. If there are more, the count is a lower bound.
 
 This module does not examine the program's reads and writes. A plan that keeps every promise may be
-wrong, and the reverse.
+wrong, and a plan that breaks a promise may be right.
 """
 
 from collections import defaultdict
@@ -75,11 +77,11 @@ PROMISE_KINDS: Final = (
     "SizeIgnored",
     "EventOutsideLifetime",
 )
-"""The kinds of violation by which a plan contradicts its own problem."""
+"""The kinds of violation that show that a plan contradicts its own problem."""
 
 
 def check_promises(case: TrialDocument, findings: Findings) -> None:
-    """Report every slot and event of every plan in use that its own problem contradicts."""
+    """Report every slot and event that contradicts its plan's own problem, for plans in use."""
     standing_in = {
         trial.plan_index for trial in case.trials if trial.problem is not None and trial.problem is trial.plan.problem
     }
@@ -101,20 +103,20 @@ def check_promises(case: TrialDocument, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meetings:
-    """Pairs of buffers that lie over each other while both are believed to live, in step order."""
+    """Pairs of buffers that share bytes while both are believed to live, in step order."""
 
     step: Int64s
     buffer: Int64s
     other: Int64s
     by_pin: Bools
-    """Whether only the pin of `buffer` forbids the pair."""
+    """Whether only the pin of `buffer` makes the pair a violation."""
     beyond: int
-    """A lower bound of the number of pairs not listed."""
+    """A lower bound for the number of unlisted pairs."""
     cut: bool
 
 
 class _Promises:
-    """One plan against its problem."""
+    """Judges one plan against its problem."""
 
     def __init__(
         self, plan: Plan, problem: Problem, *, plan_index: int, problem_index: int, program: int, selector: Selector
@@ -129,7 +131,7 @@ class _Promises:
         self.program = program
 
     def judge(self, findings: Findings, *, standing_in: bool) -> None:
-        """Report broken promises; with `standing_in`, other checks report lifetimes and sizes."""
+        """Report broken promises; if `standing_in`, other checks judge lifetimes and sizes."""
         plan, problem = self.plan, self.problem
         keeps = ((problem.start < problem.stop) | problem.pinned) & (problem.nbytes > 0)
         at = np.array([problem.fixed.get(buffer, 0) for buffer in range(len(plan.arena))], dtype=np.int64)
@@ -165,8 +167,8 @@ class _Promises:
             findings.more("PinIgnored", 0)
 
     def _meetings(self) -> _Meetings:
-        """Return the pairs at fault among the believed lifetimes, where each pinned buffer has one
-        more, from its `stop` on.
+        """Return the faulty pairs among the believed lifetimes. Each pinned buffer has one
+        additional lifetime, from its `stop` on.
         """
         plan, problem = self.plan, self.lives
         lives = believed_lifetimes(problem)
@@ -192,8 +194,8 @@ class _Promises:
         fine = ~pin & ~by_pair & (self._took_its_place(pair, handed) | self._moved(pair, step))
         pin |= by_pair
         pair, step, pin = pair[~fine], step[~fine], pin[~fine]
-        # a pair may meet several times: with gaps, and beyond a pin; its first meeting names it,
-        # one without a pin before others
+        # a pair may conflict several times, because of gaps and pins; the record is about the first
+        # conflict without a pin, or else the first one
         order = np.lexsort((step, pin, pair))
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = pair[order][1:] != pair[order][:-1]
@@ -212,7 +214,7 @@ class _Promises:
         )
 
     def _believed_pairs(self) -> Int64s:
-        """Return the believed pairs that lie at one address, as `donor * buffers + recipient`."""
+        """Return the believed pairs that are at one address, as `donor * buffers + recipient`."""
         plan, problem = self.plan, self.problem
         stated = problem.may_share if "may_share" in problem.stated else _declared_hand_overs(problem)
         pairs = np.concatenate([stated.astype(np.int64), _sides(plan.program)])
@@ -226,8 +228,8 @@ class _Promises:
         return packed
 
     def _took_its_place(self, pair: Int64s, handed: Int64s) -> Bools:
-        """Return which pairs of buffers are connected by a chain of believed pairs at one address,
-        each recipient the donor of the next.
+        """Return which pairs of buffers are connected by a chain of believed pairs at one address.
+        In a chain, each recipient is the donor of the next pair.
         """
         count = len(self.plan.arena)
         mask = among(pair, _unordered(handed, count))
@@ -241,8 +243,8 @@ class _Promises:
         return mask | among(pair, _unordered(joined, count))
 
     def _moved(self, pair: Int64s, step: Int64s) -> Bools:
-        """Return which pairs of buffers are believed to meet only at a `same` that reads one of
-        them and writes the other.
+        """Return which pairs of buffers are believed to live together only at a `same` that reads
+        one buffer and writes the other.
         """
         program, lives, count = self.plan.program, self.lives, len(self.plan.arena)
         mask = np.zeros(len(pair), dtype=np.bool_)
@@ -283,8 +285,8 @@ class _Promises:
     # events ---------------------------------------------------------------------------------------
 
     def _early_events(self) -> list[tuple[int, int]]:
-        """Return (event, first step) where a buffer is free after the event, or before it, though
-        it is believed to live at that step; in list order.
+        """Return (event, first step) for each event after or before which a buffer is free at a
+        step at which it is believed to live. The result is in list order.
         """
         problem = self.lives
         of_buffer: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -320,16 +322,16 @@ class _Promises:
 
 
 def _without_lives(problem: Problem) -> Problem:
-    """Return the problem with empty lifetimes at the end: pinned buffers live from there on, other
-    buffers at no step.
+    """Return the problem with empty lifetimes at the end of the program, so that only pinned
+    buffers live, from there on.
     """
     end = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
     return replace(problem, start=end, stop=end)
 
 
 def _declared_hand_overs(problem: Problem) -> Int64s:
-    """Return (donor, recipient) of every pair that an op declares in place, if the believed life of
-    the donor ends and that of the recipient begins there. O(pairs).
+    """Return (donor, recipient) of every pair that an op declares in place, if the donor's believed
+    life ends and the recipient's begins at the op. O(pairs).
     """
     ops, home = problem.program.ops, problem.program.values.buffer
     step = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
@@ -341,8 +343,8 @@ def _declared_hand_overs(problem: Problem) -> Int64s:
 
 
 def _sides(program: Program) -> Int64s:
-    """Return (operand's buffer, result's buffer) of every `same`: both have equal content, so they
-    may lie at one address, whatever the beliefs. O(operands of `same`).
+    """Return (operand's buffer, result's buffer) of every `same`. Both have equal content, so they
+    may be at one address, whatever the beliefs are. O(operands of `same`).
     """
     _, source, target = handed_on(program)
     home = program.values.buffer.astype(np.int64)
@@ -351,14 +353,14 @@ def _sides(program: Program) -> Int64s:
 
 
 def _unordered(pair: Int64s, count: int) -> Int64s:
-    """Return pairs packed as `a * count + b` with the lower index first."""
+    """Return pairs encoded as `a * count + b`, with the lower index first."""
     one, other = pair // count, pair % count
     packed: Int64s = np.minimum(one, other) * count + np.maximum(one, other)
     return packed
 
 
 def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
-    """Return all buffers that `recipients` reaches from `donor` by a chain of pairs."""
+    """Return all buffers that a chain of pairs in `recipients` reaches from `donor`."""
     found: set[int] = set()
     waiting = [donor]
     while waiting:
@@ -369,7 +371,7 @@ def _reached(donor: int, recipients: Mapping[int, list[int]]) -> set[int]:
 
 
 def _lives(problem: Problem, buffer: int, last: int) -> list[Range]:
-    """Return the believed steps of a buffer, less gaps; a pinned buffer lives up to `last`."""
+    """Return the believed steps of a buffer without gaps; a pinned buffer lives up to `last`."""
     start, stop = int(problem.start[buffer]), int(problem.stop[buffer])
     lives = left_over([(start, stop)], merged(sorted(problem.gaps.get(buffer, ()))))
     return [*lives, (stop, last)] if problem.pinned[buffer] and stop < last else lives

@@ -1,18 +1,18 @@
-"""The accesses of the runs of one memory as columns in order, and one numbering of the buffers of
-several programs.
+"""List the accesses of the runs over one memory as columns, and number the buffers of several
+programs consistently.
 
 * An *identity* is a buffer through several runs. A run has the buffers of the last run of its
-  program that it waits for, else fresh ones. A parameter or state is one identity in all programs
-  that have one of its name. Identities are dense, in order of (first run that has them, buffer).
-* A *script* lists the accesses of a run that touch bytes: for each op first its reads, then its
-  writes. A value that stands twice among the operands is read twice. Runs of equal `Trial.alike`
-  share one script.
-* Address spaces: the arenas, then one for each identity in memory of its own. Identities that no
-  run has in an arena *stay*: their memory is the same in both replays, and their space is -1.
+program that it waits for, or else fresh buffers. A parameter or state is one identity in all
+programs with a parameter or state of its name. Identities are numbered without gaps, in order of
+(first run that has the identity, buffer). * A *script* lists the accesses of a run to at least one
+byte: for each op first its reads, then its writes. A value that occurs twice among the operands is
+read twice. Runs with equal `Trial.alike` share one script. * The address spaces are the arenas,
+then one space for each identity in memory of its own. Identities that no run has in an arena
+*stay*: their memory is the same in both replays, and their space is -1.
 
 Complexity: O(accesses + buffers) for each script, vectorised.
 
-This module does not examine tags, and which reads are right.
+This module does not compute tags, and does not decide which reads are right.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,27 +31,26 @@ from allocsim.model import VIEW, Bools
 from allocsim.model.layout import Int64s
 
 Step = tuple[bool, int, int, int, int, int, bool, bool, int, int]
-"""(write?, op, value, identity, low and high in the buffer, dense?, made by an op?, space or -1,
-base address).
-"""
+"""(is a write, op, value, identity, low and high in the buffer, is dense, is made by an op, space
+or -1, base address)."""
 
 MAX_RUNS: Final = 1 << 25
-"""Byte runs of strided values that the ops of a run may read and write: a bound on time."""
+"""The largest number of byte runs of strided values that a run may access, to bound time."""
 
 MANY: Final = 64
-"""Number of reads of one op from which repeated reads of a value are left out."""
+"""If an op has at least this many reads, repeated reads of a value are removed."""
 
 STRETCH: Final = 1 << 16
-"""Rows of a script that become Python numbers in one go: a bound on memory."""
+"""The number of rows of a script converted to Python numbers at once, to bound memory."""
 
 
 class Identities:
-    """The buffers of several runs in one dense numbering, and which of them *stay*."""
+    """A consecutive numbering of the buffers of several runs, with the buffers that *stay*."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.trials = trials
         self.ordered = all(trial.waits is None and trial.read_after is None for trial in trials)
-        """Whether every run waits for all runs before it, and no run has late reads."""
+        """Whether every run waits for all earlier runs, and no run has delayed reads."""
         self.of: list[Int64s] = []
         """For each run, the identity of each buffer of its program."""
         self.home_run: list[int] = []
@@ -81,13 +80,13 @@ class Identities:
         self.persistent: Bools = np.zeros(count, dtype=np.bool_)
         hands_on = any(trial.program.same_ops.any() for trial in trials)
         self.moves: Bools = np.full(count, hands_on or not self.ordered, dtype=np.bool_)
-        """bool (identities,): False for buffers that *stay*, with one memory in both replays."""
+        """bool (identities,): False for buffers that *stay*, with equal memory in both replays."""
         for trial, mine in zip(trials, self.of, strict=True):
             self.moves[mine[trial.plan.placed]] = True
             self.persistent[mine[trial.program.buffers.persistent]] = True
 
     def _numbered(self, trial: Trial, count: int) -> tuple[Int64s, Int64s]:
-        """Return the identity of each buffer of a program, and the buffers with a new identity; new
+        """Return the identity of each buffer of a program, and the buffers with a new identity. New
         identities are numbered from `count` on.
         """
         buffers = trial.program.buffers
@@ -104,14 +103,14 @@ class Identities:
         return mine, np.flatnonzero(fresh)
 
     def home(self, identity: int) -> tuple[int, int]:
-        """Return the position of the first run that has a buffer, and its index there."""
+        """Return the position of an identity's first run, and the index of the buffer there."""
         position, buffer = self._home[:, identity].tolist()
         return position, buffer
 
     @cached_property
     def reach(self) -> tuple[Int64s, Int64s]:
-        """Low and high end of the part of each identity in which values lie; no read looks outside
-        of it.
+        """The low and the high end of the part of each identity that values cover; no read accesses
+        bytes outside this part.
         """
         low, high = np.full(self.count, 1 << 62, dtype=np.int64), np.zeros(self.count, dtype=np.int64)
         for position in dict.fromkeys(self.home_run):
@@ -123,9 +122,9 @@ class Identities:
         return low, high
 
     def places(self, position: int) -> tuple[Int64s, Int64s]:
-        """Return address space and base address of each buffer of a run, as planned.
+        """Return the planned address space and base address of each buffer of a run.
 
-        The space is -1 if the buffer stays.
+        The space is -1 for a buffer that stays.
 
         A buffer in memory of its own has one space in all runs of its program.
         """
@@ -140,51 +139,51 @@ class Script:
     """The accesses of a run in order, one row each."""
 
     program: int
-    """Index of the program."""
+    """The index of the program."""
     same_ops: Bools
     buffers: Int64s
-    """int64 (buffers of the program,): identities."""
+    """int64 (buffers of the program,): the identity of each buffer."""
     extents: Extents
     moves: Moves
-    """The moves of the `same` ops."""
+    """The moves by `same` ops of the program."""
     places: tuple[Int64s, Int64s]
-    """Address space and base address of each buffer of the program."""
+    """The address space and the base address of each buffer of the program."""
     write: Bools
     op: Int64s
     value: Int64s
     buffer: Int64s
-    """Index within the program."""
+    """The index of the buffer within the program."""
     identity: Int64s
     low: Int64s
     high: Int64s
-    """Bytes within the buffer: `[low, high)` is not empty."""
+    """The bytes `[low, high)` within the buffer are not empty."""
     dense: Bools
     made: Bools
     """Whether an op other than `view` makes the value."""
     space: Int64s
     base: Int64s
     runs: int
-    """Byte runs of the values with holes that these rows read and write."""
+    """The number of byte runs of the values with holes that these rows access."""
 
     def __len__(self) -> int:
         return len(self.op)
 
     @classmethod
     def of(cls, position: int, identities: Identities) -> "Script":
-        """Return the script of a run."""
+        """Return the script of the run at `position`."""
         trial = identities.trials[position]
         accesses, extents, program = trial.accesses, trial.accesses.extents, trial.program
         op = np.concatenate([accesses.read_op, accesses.write_op])
         value = np.concatenate([accesses.read_value, accesses.write_value])
         write = np.arange(len(op)) >= len(accesses.read_op)
-        order = np.argsort(2 * op + write, kind="stable")  # two sorted stretches: a merge
+        order = np.argsort(2 * op + write, kind="stable")  # merges two sorted parts
         order = order[(extents.low < extents.high)[value[order]]]
         order = order[_read_once(op[order], value[order], write[order], len(extents.low))]
         op, value, write = op[order], value[order], write[order]
         strided = value[~extents.dense[value]]
         runs = int(np.diff(extents.holes.starts, append=0)[extents.holes.row[strided]].sum())
         if runs > MAX_RUNS:
-            rule = f"read and write {runs} byte runs of values with holes; at most {MAX_RUNS} are supported"
+            rule = f"access {runs} byte runs of values with holes; at most {MAX_RUNS} are supported"
             raise ModelError(f"programs[{trial.program_index}].ops", rule)
         buffer = extents.buffer[value]
         space, base = places = identities.places(position)
@@ -212,7 +211,7 @@ class Script:
         )
 
     def steps(self, chosen: Bools | None) -> Iterator[Step]:
-        """Return the rows, or those chosen, in order, as Python numbers."""
+        """Return all rows, or the chosen rows, in order, as Python numbers."""
         columns = (
             self.write, self.op, self.value, self.identity, self.low, self.high, self.dense, self.made, self.space, self.base,
         )  # fmt: skip
@@ -226,7 +225,7 @@ class Script:
 
 
 def _read_once(op: Int64s, value: Int64s, write: Bools, values: int) -> Bools | slice:
-    """Return the rows without repeated reads of a value by an op, if some op has `MANY` reads."""
+    """Return the rows without repeated reads of a value by one op, if some op has `MANY` reads."""
     if not len(op) or np.bincount(op[~write], minlength=1).max() < MANY:
         return slice(None)
     kept = write.copy()
@@ -237,7 +236,7 @@ def _read_once(op: Int64s, value: Int64s, write: Bools, values: int) -> Bools | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """The runs of one memory with their scripts."""
+    """The runs over one memory, with their scripts."""
 
     identities: Identities
     scripts: Sequence[Script]

@@ -1,9 +1,9 @@
-"""Compares each slot with its buffer and its arena: `OutOfBounds`, `Undersized`, `Misaligned`,
+"""Compare each slot with its buffer and its arena: `OutOfBounds`, `Undersized`, `Misaligned`,
 `WrongArena`, `Unplaced`.
 
-Every plan that some run uses is judged against the buffers of the program run. There is one record
-for each (plan, buffer), about the first program that shows it. For a program without ops the
-problem's sizes and lifetimes are used: a buffer is used if it is believed to live.
+Every plan that some run uses is judged against the buffers of the executed program. There is one
+record for each (plan, buffer), for the first program with the defect. For a program without ops,
+the problem's sizes and lifetimes are used, and a buffer counts as used if it is believed to live.
 
     OutOfBounds   the slot's offset is negative, or its end beyond the arena's capacity; or a value reaches outside the buffer
     Undersized    the slot's nbytes below the buffer's
@@ -11,9 +11,10 @@ problem's sizes and lifetimes are used: a buffer is used if it is believed to li
     WrongArena    the slot in another arena than the buffer's
     Unplaced      no slot (`null`) for a buffer that some op of a run reads or writes
 
-The first four are about slots in an arena, except that values reach out wherever the buffer is.
-`value` of an `OutOfBounds` is the first value that reaches out, None if the slot is at fault.
-`bytes` are empty: they are ranges within a buffer, and the bytes at fault lie outside of it.
+The first four kinds apply to slots in an arena. Only a value that reaches outside its buffer is
+reported wherever the buffer is. For `OutOfBounds`, `value` is the first value that reaches outside,
+or None if the slot is faulty. `bytes` are empty, because they are ranges within a buffer, and the
+faulty bytes are outside the buffer.
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
@@ -32,7 +33,7 @@ from allocsim.model.layout import Int64s
 
 
 def check_slots(case: TrialDocument, findings: Findings) -> None:
-    """Report every slot that does not fit its buffer or its arena."""
+    """Report every slot that does not fit its buffer or its arena, and every missing slot."""
     together: dict[tuple[int, int], list[Trial]] = {}
     for trial in case.trials:
         together.setdefault((trial.plan_index, trial.program_index), []).append(trial)
@@ -47,7 +48,7 @@ def check_slots(case: TrialDocument, findings: Findings) -> None:
 
 
 def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int], Violation]]]:
-    """Return (kind, mask of the buffers at fault, function that makes the record of a buffer)."""
+    """Return (kind, mask of the faulty buffers, function that makes the record of a buffer)."""
     trial = trials[0]
     plan, buffers, placed = trial.plan, trial.program.buffers, trial.plan.placed
     beyond, reaching = placed & ((plan.offset < 0) | _beyond(trial)), _reaching_out(trial)
@@ -62,7 +63,7 @@ def _defects(trials: list[Trial]) -> list[tuple[str, Bools, Callable[[Trial, int
 
 
 def _beyond(trial: Trial) -> Bools:
-    """Return which slots end beyond their arena's capacity; it subtracts, as sums might wrap."""
+    """Return which slots end beyond their arena's capacity, computed without sums that may wrap."""
     limits = np.array(
         [-1 if arena.capacity is None else arena.capacity for arena in trial.program.arenas], dtype=np.int64
     )
@@ -72,7 +73,7 @@ def _beyond(trial: Trial) -> Bools:
 
 
 def _reaching_out(trial: Trial) -> Int64s:
-    """Return each buffer's first value that has bytes outside of it, -1 if none has."""
+    """Return each buffer's first value with bytes outside the buffer, or -1."""
     hulls, home = trial.program.values.hulls, trial.accesses.extents.buffer
     nbytes = trial.program.buffers.nbytes
     values = np.flatnonzero((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes[home])))
@@ -90,12 +91,12 @@ def _used(trial: Trial) -> Bools:
 
 
 def _slot(kind: str, trial: Trial, buffer: int) -> Violation:
-    """Return the record of a slot; it has no run, for it is about a plan."""
+    """Return the record of a slot; `run` is None, because the defect belongs to the plan."""
     return trial.record(kind, op=None, buffer=buffer, run=None)
 
 
 def _out_of_bounds(beyond: Bools, reaching: Int64s, trial: Trial, buffer: int) -> Violation:
-    """Return the record of a slot that leaves its arena, or of a value that leaves its buffer."""
+    """Return the record of a slot outside its arena, or of a value outside its buffer."""
     value = int(reaching[buffer]) if reaching[buffer] >= 0 else None
     mine = None if beyond[buffer] else value
     more = Particulars(other_value=value)

@@ -1,21 +1,22 @@
-"""Buffers that hold equal content at a step because a `same` copied it: such buffers may share
-bytes.
+"""Find buffers that hold equal content at a step because a `same` copied the content. Such buffers
+may share bytes.
 
-Two buffers may share at a step if some shared unit (byte, or bit) is live in both, and every such
-unit holds one tag in both, in the replay apart. A unit is live from a write to its last read, as in
-`live`; all units of a live persistent buffer are live. At the op that begins a stretch by a write a
-unit holds the new content, at all other ops the content from before: so a last read and a rewrite
-at one op never agree. Units without a write hold no tag, and agree with no unit.
+Two buffers may share bytes at a step if some shared unit (byte, or bit) is live in both, and every
+such unit has the same tag in both in the replay apart. A unit is live from a write to its last
+read, as in `live`; all units of a live persistent buffer are live. At the op that writes a unit,
+the unit counts with the new content, and at every other op with the content before the op. So a
+last read and a rewrite at one op never agree. Units without a write have no tag, and agree with no
+unit.
 
-There are two algorithms. A buffer that is written once in a run, whole, and only read whole has one
-tag; if such a buffer is the result of a `same` of another such buffer, columns show that they agree
-(`Copies`). All other buffers that a `same` touches are followed stretch by stretch (`Spans`),
-through all runs of their memory.
+There are two algorithms. A buffer that is written once in a run, as a whole, and only read as a
+whole has one tag. If such a buffer is the result of a `same` of another such buffer, the tags are
+compared in columns (`Copies`). All other buffers that a `same` accesses are followed range by range
+(`Spans`), through all runs over their memory.
 
-Complexity: O(buffers) for `Copies`; O(accesses to buffers that a `same` touches, times their
-pieces) for `Spans`.
+Complexity: O(buffers) for `Copies`; O(accesses x pieces) for `Spans`, over the buffers that a
+`same` accesses.
 
-This module does not examine plans.
+This module does not examine the slots of plans; callers pass the distance of two buffers.
 """
 
 from collections import defaultdict
@@ -38,32 +39,31 @@ from allocsim.model import OWN, Bools, Plan
 from allocsim.model.layout import Int64s
 
 Span = tuple[int, int, int, int, tuple[int, int] | None]
-"""(low, high, first step, last step, tag); a tag is (number of a write, shift), None for no tag."""
+"""(low, high, first step, last step, tag); a tag is (number of a write, shift), or None."""
 
 RUN: Final = 6
-"""Steps that following a run costs, besides one for each access (`trial.WORK`)."""
+"""The steps for following a run, in addition to one step for each access (`trial.WORK`)."""
 
 PAIRS: Final = 1 << 20
-"""Most pairs of buffers, and of their stretches at some distance, compared for one lower bound.
+"""The largest number of pairs of buffers, and of pairs of their spans, for one lower bound.
 
-Buffers of further pairs count as one class, which makes the bound lower than it might be.
-"""
+Buffers of further pairs count as one class, so that the bound is lower than possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Copies:
-    """The *plain* buffers of a run, which have one tag each."""
+    """The *plain* buffers of a run; each plain buffer has one tag."""
 
     plain: Bools
-    """bool (buffers,): touched by a `same`, written once, whole, and only read whole."""
+    """bool (buffers,): accessed by a `same`, written once as a whole, and only read as a whole."""
     root: Int64s
-    """int64 (buffers,): the buffer whose content a plain buffer holds."""
+    """int64 (buffers,): the buffer from which the content of a plain buffer was copied."""
     shift: Int64s
-    """int64 (buffers,): place of the content here less its place in the root, in units."""
+    """int64 (buffers,): place of the content here minus its place in the root, in units."""
 
     @classmethod
     def of(cls, accesses: Accesses) -> "Copies":
-        """Return the plain buffers of a run; they are computed once."""
+        """Return the plain buffers of a run; the result is computed once."""
         if accesses not in _COPIES:
             _COPIES[accesses] = cls._found(accesses)
         return _COPIES[accesses]
@@ -106,7 +106,7 @@ class Copies:
         return cls(plain=plain, root=root, shift=shift)
 
     def agree(self, one: Int64s, other: Int64s, delta: Int64s) -> Bools:
-        """Return which pairs of plain buffers hold equal tags wherever both live, with `other` laid
+        """Return which pairs of plain buffers hold equal tags while both live, if `other` begins
         `delta` units after `one`.
         """
         same: Bools = self.plain[one] & self.plain[other] & (self.root[one] == self.root[other])
@@ -115,11 +115,11 @@ class Copies:
 
 
 _COPIES: Final[WeakKeyDictionary[Accesses, Copies]] = WeakKeyDictionary()
-"""Accesses -> copies, kept as long as the accesses: three callers use them."""
+"""The copies of each `Accesses` object, cached as long as the object exists, for three callers."""
 
 
 class Spans:
-    """For each run, the spans (units, steps and tag) of the buffers that a `same` touches."""
+    """For each run, the spans (units, steps and tag) of the buffers that a `same` accesses."""
 
     def __init__(self, runs: Runs, lives: Sequence[LiveSegments], work: Work) -> None:
         self.runs, self.lives = runs, lives
@@ -135,7 +135,7 @@ class Spans:
         self._of: list[dict[int, list[Span]]] = []
 
     def of(self, position: int) -> dict[int, list[Span]]:
-        """Return buffer -> spans in a run; all runs before it are followed first."""
+        """Return the spans of each buffer in a run; all earlier runs are followed first."""
         while len(self._of) <= position:
             self._of.append(self._followed(len(self._of)))
         return self._of[position]
@@ -157,12 +157,12 @@ class Spans:
                 held[buffer].write(low, high, len(facts) - 1)
 
         def emit(buffer: int, low: int, high: int, step: int) -> None:
-            """Add the spans of `[low, high)` that end because the op at `step` overwrites them."""
+            """Add the spans in `[low, high)` that end because the op at `step` overwrites them."""
             for a, b, fact in held[buffer].pieces(low, high):
                 if fact != NEVER:
                     since, last, tag, written_then = facts[fact]
                     if written_then and since == step:
-                        continue  # two results of one op on one byte: the later one is what it holds
+                        continue  # if two results of one op share a byte, the byte holds the later result
                     found[buffer].append((a, b, since, step if persistent[buffer] else last, tag))
 
         for buffer in np.flatnonzero(trial.program.buffers.persistent & self.involved[script.buffers]).tolist():
@@ -201,7 +201,7 @@ class Spans:
         return dict(found)
 
     def _handed_on(self, position: int, script: Script, op: int) -> list[tuple[int, int, list[Piece]]]:
-        """Return (buffer, identity, pieces) of each result that a `same` writes."""
+        """Return (buffer, identity, pieces) for each result that a `same` writes."""
         done = []
         for move in script.moves.of(op):
             if not move.still:
@@ -211,7 +211,7 @@ class Spans:
 
 
 def shares_tags(case: TrialDocument, trial: Trial) -> bool:
-    """Return whether some run over the memory of `trial` has a `same`; computed once a memory."""
+    """Return whether some run over the memory of `trial` has a `same`; computed once per memory."""
     group = case.group(trial)
 
     def some() -> bool:
@@ -222,7 +222,7 @@ def shares_tags(case: TrialDocument, trial: Trial) -> bool:
 
 
 def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
-    """Return buffer -> spans for the buffers that a `same` touches; computed once a memory."""
+    """Return the spans of each buffer that a `same` accesses; computed once for each memory."""
     group = case.group(trial)
 
     def followed() -> Spans:
@@ -232,13 +232,13 @@ def spans(case: TrialDocument, trial: Trial) -> dict[int, list[Span]]:
 
 
 def asks_tags(case: TrialDocument, trial: Trial) -> bool:
-    """Return whether a run has buffers for which `Copies` does not suffice, so it needs `Spans`."""
+    """Return whether a run needs `Spans`, because it has buffers that `Copies` does not cover."""
     return shares_tags(case, trial) and bool(np.any(_strange(case, trial, Copies.of(trial.accesses))))
 
 
 def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
-    """Return a key; runs with equal keys have equal conflicts and bounds: they are alike, and their
-    buffers hold tags in the same pattern, whichever run wrote them.
+    """Return a key; runs with equal keys have equal conflicts and bounds. Such runs are alike, and
+    their buffers hold tags in the same pattern, whichever run wrote these tags.
 
     O(spans of the run).
     """
@@ -256,7 +256,7 @@ def as_tagged(case: TrialDocument, trial: Trial) -> Hashable:
 
 
 def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]:
-    """Return the spans of a program that runs once, on fresh memory, with every buffer apart."""
+    """Return the spans of a program for one run on fresh memory, with every buffer apart."""
     program = accesses.program
     nothing = np.zeros(len(program.buffers), dtype=np.int64)
     plan = Plan(
@@ -279,11 +279,11 @@ def spans_alone(accesses: Accesses, live: LiveSegments) -> dict[int, list[Span]]
 
 
 def ties(case: TrialDocument, trial: Trial) -> Int64s:
-    """Return (n, 4): first step, stop, and two buffers that hold equal tags at some distance in
-    `[first step, stop)`.
+    """Return (n, 4): first step, stop, and two buffers. The two hold equal tags at some distance at
+    the steps `[first step, stop)`.
 
-    At each step the rows that cover it connect all buffers with equal tags; not every two of them
-    have a row.
+    At each step, the rows for this step connect all buffers with equal tags, but not every two of
+    these buffers have a row.
     """
     none = np.empty((0, 4), dtype=np.int64)
     if not shares_tags(case, trial):
@@ -297,8 +297,8 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
     fresh = np.ones(len(rows), dtype=np.bool_)
     fresh[1:] = plain.root[buffer[1:]] != plain.root[buffer[:-1]]
     start, stop = live.start[rows], live.stop[rows]
-    # of one class, the segment with the latest stop so far outlives all others: stops are offset by
-    # the number of the class, so that a class never counts in the next one
+    # in each class, find the segment with the latest stop so far; stops are offset by the number of
+    # the class, so that classes do not mix
     reach = np.cumsum(fresh) * (len(trial.program.ops) + 2) + stop
     until = np.maximum.accumulate(reach)
     longest = np.maximum.accumulate(np.where(np.append(True, reach[1:] > until[:-1]), np.arange(len(rows)), 0))
@@ -311,10 +311,10 @@ def ties(case: TrialDocument, trial: Trial) -> Int64s:
 
 
 def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
-    """Return which buffers a `same` of this run, or of another over its memory, may touch and
-    `Copies` does not cover.
+    """Return which buffers a `same` of this run, or of another run over the same memory, may access
+    and `Copies` does not cover.
 
-    It is computed once for all runs of a program over one memory.
+    The result is computed once for all runs of a program over one memory.
     """
     group = case.group(trial)
 
@@ -337,7 +337,7 @@ def _strange(case: TrialDocument, trial: Trial, plain: Copies) -> Bools:
 
 
 def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Bools) -> list[tuple[int, int, int, int]]:
-    """Return the rows of `ties` for pairs of which one buffer is not plain."""
+    """Return the rows of `ties` for pairs with at least one buffer that is not plain."""
     known = spans(case, trial)
     holders: dict[int, dict[int, None]] = defaultdict(dict)
     for buffer, mine in known.items():
@@ -371,15 +371,15 @@ def _ties_by_spans(case: TrialDocument, trial: Trial, plain: Copies, chosen: Boo
 
 
 def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> list[Span]:
-    """Return the spans of a persistent buffer, cut to its live segments.
+    """Return the spans of a persistent buffer, restricted to its live segments.
 
-    Each given span is from the op that wrote it to the op that overwrote it.
+    Each given span extends from the op that wrote it to the op that overwrote it.
     """
     found = []
     for low, high, born, over, tag in spans:
         for start, stop in segments:
             # held before each op but the first of the segment, and after each op but the last,
-            # unless that writes
+            # unless the last op writes
             ranges = [
                 (max(start + 1, 0, born + 1), min(stop - 1, over)),
                 (max(start, 0, born), min(stop - 2, over - 1)),
@@ -391,10 +391,10 @@ def _while_live(spans: list[Span], segments: list[Range], written: set[int]) -> 
 
 
 def agreement(one: list[Span], other: list[Span], delta: int) -> tuple[list[Range], list[Range]]:
-    """Return the steps at which two buffers hold equal tags in some shared live unit, and the steps
-    at which they hold different tags in one, as ranges.
+    """Return, as ranges, the steps at which two buffers hold equal tags in some shared live unit,
+    and the steps at which they hold different tags in some shared live unit.
 
-    `other` lies `delta` units after `one`.
+    `other` begins `delta` units after `one`.
     """
     same: list[Range] = []
     differ: list[Range] = []

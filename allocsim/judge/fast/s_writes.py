@@ -1,18 +1,19 @@
-"""Forbidden writes of ops: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
+"""Find forbidden writes: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
 
-* `UnsafeInPlace` and the warning `AssumedInPlace`: the plan puts a result on an operand of the same
-  op, where the rule of `s_in_place` calls it unsafe or assumed. There is one record of each kind
-  for each (run, op), about the first such pair in order of (operand position, result position).
-  `value` and `buffer` are the operand's, `other_buffer` the result's, `other_op` the op itself,
-  `bytes` the shared bytes.
-* `ResultsOverlap`: the plan lets two results of one op share a byte; one value listed twice does,
-  if it has bytes. There is one record for each (run, op), about the first result in order of
-  position that shares a byte with a later one. `other_buffer` is the buffer of the first such later
-  result, `other_op` the op itself, `bytes` the shared bytes.
-* `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer,
-  empty or not. There is one record for each (run, op, value), with all its bytes.
+* `UnsafeInPlace` and the warning `AssumedInPlace`: a result shares bytes with an operand of the
+same op under the plan, and the rule of `s_in_place` calls the pair unsafe or assumed. There is one
+record of each kind for each (run, op), for the first such pair in order of (operand position,
+result position). `value` and `buffer` belong to the operand, `other_buffer` to the result.
+`other_op` is the op itself, and `bytes` are the shared bytes. * `ResultsOverlap`: two results of
+one op share a byte under the plan. A value with bytes that is listed twice counts too. There is one
+record for each (run, op), for the first result in order of position that shares a byte with a later
+result. `other_buffer` is the buffer of the first such later result. `other_op` is the op itself,
+and `bytes` are the shared bytes. * `WriteToReadOnly`: an op other than `host.write` and `view` has
+a result in a read-only buffer, empty or not. There is one record for each (run, op, value), with
+all its bytes.
 
-Runs of equal plan, program and skipped steps write alike, so each such group is judged once.
+Runs with equal plan, program and skipped steps have equal writes, so each such group is judged
+once.
 
 This module does not examine the later content of the bytes (`s_dataflow`).
 """
@@ -33,24 +34,24 @@ from allocsim.judge.violations import Particulars, Violation
 from allocsim.model import BYTES
 
 PAIRS_OF_A_STEP: Final = 150
-"""Number of pairs of results whose hulls meet that together cost one step."""
+"""The number of pairs of results with overlapping hulls that together cost one step."""
 
 WHAT: Final = "whether results of an op overlap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Defect:
-    """A forbidden write of one op, in every run alike."""
+    """A forbidden write of one op, for all runs that are alike."""
 
     kind: str
     op: int
     value: int
     other: int | None = None
-    """The result that lies on `value`."""
+    """The result that shares bytes with `value`."""
 
 
 def check_writes(case: TrialDocument, findings: Findings) -> None:
-    """Report the forbidden writes of ops; runs alike are judged once. O(runs + records)."""
+    """Report the forbidden writes of ops; equal runs are judged once. O(runs + records)."""
     alike = [trial.alike for trial in case.trials]
     for judge in (_touching, _results, _read_only):
         known: dict[object, dict[str, list[_Defect]]] = {}
@@ -100,7 +101,7 @@ def _results(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Def
     left, right = rows[pairs.left[later]], rows[pairs.right[later]]
     order = np.lexsort((right, left))
     left, right = left[order], right[order]
-    ops, starts = np.unique(accesses.write_op[left], return_index=True)  # rows follow the ops
+    ops, starts = np.unique(accesses.write_op[left], return_index=True)  # rows are sorted by op
     found: dict[int, _Defect] = {}
     bounds = [*starts.tolist(), len(left)]
     for op, low, high in zip(ops.tolist(), bounds[:-1], bounds[1:], strict=True):
@@ -115,7 +116,7 @@ def _results(case: TrialDocument, trial: Trial, findings: Findings) -> list[_Def
                 break
     if pairs.total > len(pairs.left):
         if not found:
-            rule = f"{pairs.total} pairs of results come near each other; at most {len(pairs.left)} can be told apart"
+            rule = f"{pairs.total} pairs of results may share bytes; at most {len(pairs.left)} can be judged"
             raise ModelError("ops", rule)
         findings.more("ResultsOverlap", 0)
     return list(found.values())
@@ -129,7 +130,7 @@ def _read_only(_: TrialDocument, trial: Trial, __: Findings) -> list[_Defect]:
 
 
 def _shared_bytes(trial: Trial, value: int, other: int) -> tuple[Range, ...]:
-    """Return the bytes of `value`, within its buffer, on which `other` lies as planned."""
+    """Return the bytes of `value`, within its buffer, that `other` shares as planned."""
     extents, plan = trial.accesses.extents, trial.plan
     a, b = int(extents.buffer[value]), int(extents.buffer[other])
     shift = (int(plan.offset[b]) - int(plan.offset[a])) * extents.unit if a != b else 0
@@ -156,7 +157,7 @@ def _record(trial: Trial, defect: _Defect) -> Violation:
 
 
 def _why(trial: Trial, defect: _Defect) -> str:
-    """Return which condition of the in-place rule fails for the pair of a defect."""
+    """Return the condition of the in-place rule that fails for the pair of a defect."""
     program, plan, ops, contract = trial.program, trial.plan, trial.program.ops, trial.accesses.contract
     operand, result = program.values[defect.value], program.values[defect.other or 0]
     if program.same_ops[defect.op]:

@@ -1,14 +1,14 @@
-"""The only module of the judge that calls the screens: they select the rows that the plain checks
-examine.
+"""Call the screens, which select the rows that the plain checks examine. No other module of the
+judge calls screens.
 
-A screen may select too many rows, never too few; the plain checks decide whether a row has a
-defect. `PLAIN` has no screens: every row is examined, and only this folder decides. Records are the
-same either way (a test compares them).
+A screen may select too many rows, but never too few. The plain checks decide whether a row has a
+defect. `PLAIN` has no screens, so that every row is examined. The records are the same with and
+without screens; a test compares them.
 
-Screens import modules of the checks, so they stand above them; `allocsim.judge.fast` hands them in
-as `Screens`.
+Screens import modules of the checks, so the checks cannot import the screens. `allocsim.judge.fast`
+passes the screens in as `Screens`.
 
-This module does not examine how a screen finds its rows, and where it is loaded.
+This module does not know how a screen finds its rows, and from where a screen is loaded.
 """
 
 from collections.abc import Callable
@@ -21,44 +21,44 @@ from allocsim.model.layout import Int64s
 Answer = TypeVar("Answer")
 
 RECTANGLES_FROM: Final = 50_000
-"""Number of rectangles from which loading machine code pays."""
+"""The number of rectangles from which loading machine code is worthwhile."""
 
 LATE_FROM: Final = 50_000
-"""Accesses times streams from which loading numba pays; once it is loaded, its code is always
-quicker."""
+"""The product of accesses and streams from which loading numba is worthwhile. Once numba is loaded,
+its code is always faster."""
 
 
 class Screens(Protocol):
-    """The screens; each method raises ModuleNotFoundError if numba is not installed."""
+    """The interface of the screens; each method raises ModuleNotFoundError without numba."""
 
     def reads(self, runs: Any) -> list[Int64s] | None:
-        """Return, for each of the runs of one memory, the reads to examine; None for all reads."""
+        """Return for each run over one memory the reads to examine, or None for all reads."""
 
     def rectangles(
         self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int
     ) -> tuple[Int64s, Int64s, bool]:
-        """Return pairs of rectangles to compare, and whether there are more than `cap`."""
+        """Return pairs of rectangles to compare, and whether there are more than `cap` pairs."""
 
     def late(self) -> Callable[..., int]:
-        """Return a compiled function that finds late accesses, as `h_clocks.sweep` does."""
+        """Return a compiled function that finds late accesses like `h_clocks.sweep`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Selects the rows that the checks examine: all rows, or those that a screen selects."""
+    """Selects the rows that the checks examine: all rows, or only rows that a screen selects."""
 
     screens: Screens | None
 
     def reads(self, runs: Any) -> list[Int64s] | None:
-        """Return, for each of the runs of one memory, the reads to examine; None for all reads."""
+        """Return for each run over one memory the reads to examine, or None for all reads."""
         return self._asked(lambda screens: screens.reads(runs))
 
     def rectangles(
         self, start: Int64s, stop: Int64s, low: Int64s, high: Int64s, cap: int
     ) -> tuple[Int64s, Int64s, bool] | None:
-        """Return pairs of rectangles to compare, and whether there are more than `cap`.
+        """Return pairs of rectangles to compare, and whether there are more than `cap` pairs.
 
-        The answer is None for all pairs.
+        Return None if all pairs must be compared.
         """
         if len(start) < RECTANGLES_FROM:
             return None
@@ -66,14 +66,14 @@ class Selector:
 
     def late(self, work: int) -> Callable[..., int] | None:
         """Return a compiled function that finds late accesses, with the arguments of
-        `h_clocks.sweep`; None if `sweep` itself is to be called.
+        `h_clocks.sweep`. Return None if `sweep` itself must be called.
         """
         if work < LATE_FROM and modules.get("numba") is None:
             return None
         return self._asked(lambda screens: screens.late())
 
     def _asked(self, ask: Callable[[Screens], Answer | None]) -> Answer | None:
-        """Return the answer of a screen; None without screens, or if numba is not installed."""
+        """Return the result of a screen, or None without screens or without numba."""
         if self.screens is None:
             return None
         try:

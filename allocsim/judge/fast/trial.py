@@ -1,13 +1,12 @@
-"""A document on trial with its runs numbered, and the findings of its checks.
+"""Number the runs of a judged document, and collect the findings of the checks.
 
-* Runs are numbered in order, with or without a session. Programs, plans and problems have their
-  index in the document.
-* `Findings` counts every defect of each kind and keeps the first `limit` records of it. A check
-  must report each kind in order of (run, step), so that the records kept are the first of that
-  kind; `listed` then merges the kinds.
-* A record is built only if it is kept: `report` takes a function that makes the record.
+* Runs are numbered in order, with or without a session. Programs, plans and problems are numbered
+by their index in the document. * `Findings` counts every defect of each kind, and keeps the first
+`limit` records of each kind. A check must report each kind in order of (run, step), so that the
+kept records are the first records of that kind. `listed` then merges the kinds. * A record is built
+only if it is kept: `report` takes a function that makes the record.
 
-This module does not examine defects. The checks find them, one file for each family.
+This module does not find defects; the checks do, with one file for each family of defects.
 """
 
 from collections import Counter
@@ -27,30 +26,32 @@ from allocsim.model import Document, Plan, Problem, Program, waited_for
 from allocsim.model.layout import PACKED_LIMIT
 
 COUNT_LIMIT = 1_000_000
-"""Most defects counted exactly (format.md); beyond that, a count is a lower bound."""
+"""The largest number of defects counted exactly (docs/format.md); beyond it, counts are lower
+bounds."""
 
 
 Made = TypeVar("Made")
 
 OVERLAPPING: Final = 1 << 15
-"""Most runs, if some run does not wait for all runs before it: their bits take 128 MiB."""
+"""The largest number of runs if some run does not wait for all earlier runs; their bits take 128
+MiB."""
 
 WORK: Final = 500_000
-"""Steps, of some ten microseconds each, to spend on suspects. Steps are counted, not timed, so that
-a document has one answer on any machine. A document whose reads are right takes no steps.
-"""
+"""The number of steps, of about ten microseconds each, to spend on suspects. Steps are counted, not
+timed, so that a document has the same result on any machine. A document with only right reads takes
+no steps."""
 
 
 @dataclass(slots=True)
 class Work:
-    """The steps left to spend on suspects, and the parts left out once they were spent."""
+    """The steps left for suspects, and the parts not examined after all steps were spent."""
 
     left: int | None = None
-    """None if the number of steps is not bounded."""
+    """The number of steps left; None if unlimited."""
     unexamined: list[str] = field(default_factory=list)
 
     def take(self, steps: int) -> None:
-        """Count steps; `left` may become negative, for work that was begun is ended."""
+        """Count steps; `left` may become negative, because work in progress is completed."""
         if self.left is not None:
             self.left -= steps
 
@@ -60,14 +61,14 @@ class Work:
         return self.left is not None and self.left <= 0
 
     def leave(self, what: str, run: int, runs: int, op: int = 0) -> None:
-        """Note that `what` is not examined from `op` of `run` on."""
+        """Record that `what` is not examined from `op` of `run` on."""
         place = f"run {run}" if not op else f"op {op} of run {run}"
         self.unexamined.append(f"{what} from {place} on, of {runs} run{'s'[: runs != 1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run of the document, with all that identifies it."""
+    """One run of the document, with its program, plan, skipped uploads and waits."""
 
     index: int
     program: Program
@@ -76,14 +77,15 @@ class Trial:
     plan_index: int
     skip: frozenset[int]
     after: tuple[int, ...] | None
-    """The runs that this run names to wait for; None if it waits for all earlier runs."""
+    """The runs that this run names in `after`; None if it waits for all earlier runs."""
     waits: int | None
-    """The runs that it waits for, transitively, as bits; None if it waits for all earlier runs."""
+    """The runs that this run waits for, transitively, as bits; None if it waits for all earlier
+    runs."""
     read_after: int | None
-    """The run after which its `host.read` ops read memory; None if they read in their place."""
+    """The run after which the `host.read` ops of this run read memory; None if not delayed."""
     accesses: Accesses
     problem: Problem | None
-    """If the program has no ops, the beliefs that are used instead of accesses."""
+    """The beliefs that are used instead of accesses if the program has no ops; else None."""
 
     @property
     def alike(self) -> tuple[int, int, frozenset[int]]:
@@ -92,7 +94,7 @@ class Trial:
 
     @property
     def unit(self) -> int:
-        """Units of memory in one byte (`TrialDocument.unit`)."""
+        """The number of memory units in one byte (`TrialDocument.unit`)."""
         return self.accesses.extents.unit
 
     def record(self, kind: str, *, op: int | None, **fields: Any) -> Violation:
@@ -102,26 +104,25 @@ class Trial:
 
 
 class TrialDocument:
-    """A document with its runs; the accesses of each run are computed once."""
+    """A document with its runs; the accesses of equal runs are computed once."""
 
     def __init__(
         self, document: Document, selector: Selector, kinds: KindsTable | None = None, work: int | None = None
     ) -> None:
         self.document = document
         self.work = Work(work)
-        """Steps for suspect reads (`s_dataflow`)."""
+        """The steps for suspect reads (`s_dataflow`)."""
         self.tag_work = Work(None if work is None else work // 4, self.work.unexamined)
-        """Steps for comparing tags of buffers (`s_tags`)."""
+        """The steps for comparing tags of buffers (`s_tags`)."""
         self.write_work = Work(None if work is None else work // 2, self.work.unexamined)
-        """Steps for results of one op that lie near each other (`s_writes`)."""
+        """The steps for comparing results of one op that may share bytes (`s_writes`)."""
         self.selector = selector
         self.kinds = kinds
         self.unit = _unit(document)
-        """Units of memory in one byte: 8 if some value covers a byte in part, else 1. All addresses
-        are in these units.
-        """
+        """The number of memory units in one byte: 8 if some value covers a byte partly, else 1. All
+        addresses are in these units."""
         self.joined = document.session is not None
-        """Whether there is a session, so that memory is kept from run to run."""
+        """Whether the document has a session, so that runs share one memory."""
         self._kept: dict[tuple[Any, ...], Any] = {}
         programs = self._programs = _indices(document.programs)
         plans = _indices(document.plans)
@@ -148,7 +149,7 @@ class TrialDocument:
             self.trials.append(trial)
 
     def accesses(self, program: Program, skip: frozenset[int] = frozenset()) -> Accesses:
-        """Return the accesses of `program` when the host leaves out the uploads of `skip`."""
+        """Return the accesses of `program` if the host leaves out the uploads of `skip`."""
 
         def facts() -> tuple[Extents, Contract]:
             return Extents(program, self.unit), Contract.of(program, self.kinds)
@@ -159,8 +160,8 @@ class TrialDocument:
         return self.kept(("accesses", id(program), skip), made)
 
     def permissible(self, accesses: Accesses) -> Sharing:
-        """Return the pairs of a program that may lie at one address under some plan; pairs that a
-        `same` joins only if some problem believes them.
+        """Return the pairs of a program that may be at one address under some plan. Pairs that a
+        `same` joins are returned only if some problem states them.
         """
 
         def made() -> Sharing:
@@ -171,7 +172,9 @@ class TrialDocument:
         return self.kept(("permissible", id(accesses)), made)
 
     def hand_overs(self, accesses: Accesses) -> HandOvers:
-        """Return the live segments of buffers and the accesses by which they can be handed over."""
+        """Return the hand-overs of a program: live segments, and accesses that can hand over a
+        buffer.
+        """
         return self.kept(("hand-overs", id(accesses)), lambda: HandOvers(accesses))
 
     def program_index(self, program: Program) -> int:
@@ -179,42 +182,42 @@ class TrialDocument:
         return self._programs[id(program)]
 
     def kept(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """Return the result of `make`, which is called once for each key."""
+        """Return the cached result of `make`, which is called once for each key."""
         if key not in self._kept:
             self._kept[key] = make()
         found: Made = self._kept[key]
         return found
 
     def group(self, trial: Trial) -> list[Trial]:
-        """Return all runs over the memory of a run."""
+        """Return all runs that share the memory of a run."""
         return self.trials if self.joined else [trial]
 
     def touches(self, trial: Trial) -> Touches:
-        """Return the pairs of operand and result that share bytes in a run, as planned."""
+        """Return the pairs of operand and result that share bytes in a run as planned."""
         return self.kept(("touches", trial.alike), lambda: as_planned(trial.accesses, trial.plan))
 
 
 class Findings:
-    """The findings of a document's checks: counts, and the first `limit` records of each kind."""
+    """The findings of the checks: counts, and the first `limit` records of each kind."""
 
     def __init__(self, limit: int, *, strict: bool = False, warned: bool = True) -> None:
         self.limit = limit
         self.strict = strict
         self.warned = warned
-        """Whether warnings are kept; they are counted in any case."""
+        """Whether the records of warnings are kept; warnings are always counted."""
         self.counts: Counter[str] = Counter()
         self.records: list[Violation] = []
         self.bounded = False
         """Whether some count is only a lower bound."""
 
     def report(self, kind: str, make: Callable[[], Violation]) -> None:
-        """Count one defect; keep its record if there is room."""
+        """Count one defect, and keep its record if there is room for it."""
         if self.room(kind):
             self.records.append(make())
         self.counts[kind] += 1
 
     def report_all(self, kind: str, defects: Sequence[Any], make: Callable[[Any], Violation]) -> None:
-        """Count defects of one kind; keep the records for which there is room."""
+        """Count defects of one kind, and keep as many records as there is room for."""
         if defects:
             self.records += map(make, defects[: self.room(kind)])
             self.counts[kind] += len(defects)
@@ -227,27 +230,27 @@ class Findings:
         self.bounded = True
 
     def room(self, kind: str) -> int:
-        """Return how many records of `kind` may still be kept."""
+        """Return the number of records of `kind` that may still be kept."""
         return max(self.limit - self.counts[kind], 0) if self.warned or self.severity(kind) == "violation" else 0
 
     def severity(self, kind: str) -> str:
-        """Return `violation` or `warning`; a strict judge calls `AssumedInPlace` a violation."""
+        """Return `violation` or `warning`; for a strict judge, `AssumedInPlace` is a violation."""
         return "violation" if self.strict and kind == "AssumedInPlace" else KINDS[kind][0]
 
     def count(self, severity: str) -> int:
-        """Return how many defects of one severity there are."""
+        """Return the number of defects of one severity."""
         return sum(count for kind, count in self.counts.items() if self.severity(kind) == severity)
 
     def listed(self, severity: str, *, of_each_kind: bool = False) -> tuple[Violation, ...]:
-        """Return the first `limit` records of one severity, or with `of_each_kind` of each of its
-        kinds, in order of (run, step, kind), nulls first.
+        """Return the first `limit` records of one severity, in order of (run, step, kind), nulls
+        first. With `of_each_kind`, return the first `limit` records of each kind.
         """
         chosen = in_order(record for record in self.records if self.severity(record.kind) == severity)
         return chosen if of_each_kind else chosen[: self.limit]
 
 
 def _unit(document: Document) -> int:
-    """Return 8 if a value covers a byte in part, else 1; raise ModelError if addresses overflow."""
+    """Return 8 if a value covers a byte partly, else 1; raise ModelError if addresses overflow."""
     if not any(program.values.ragged.any() for program in document.programs if program.values.packed.any()):
         return 1
     reach = [
@@ -255,17 +258,15 @@ def _unit(document: Document) -> int:
     ]
     reach += [int((np.abs(plan.offset) + plan.nbytes).max(initial=0)) for plan in document.plans]
     if max(reach, default=0) > PACKED_LIMIT:
-        rule = (
-            f"bytes up to {max(reach)} are named; at most {PACKED_LIMIT} are supported where packed values share a byte"
-        )
+        rule = f"addresses reach up to byte {max(reach)}; at most {PACKED_LIMIT} is supported if packed values share a byte"
         raise ModelError("programs", rule)
     return 8
 
 
 def _waits(document: Document) -> list[int] | None:
-    """Return the runs that each run waits for, as bits; None if each waits for all before it.
+    """Return the runs that each run waits for, as bits, or None if all wait for all earlier runs.
 
-    Raises ModelError where more runs overlap than are supported.
+    Raises ModelError if more runs overlap than are supported.
     """
     runs = document.runs
     if all(run.after is None for run in runs):
@@ -284,8 +285,8 @@ def _indices(items: Sequence[object]) -> dict[int, int]:
 
 
 def problem_of(program: Program, plan: Plan, problems: tuple[Problem, ...]) -> Problem | None:
-    """Return the problem by which a program without ops is judged: the plan's own if it is about
-    the program, else the first problem that is.
+    """Return the problem for judging a program without ops: the plan's own problem if it has this
+    program, else the first problem with this program.
     """
     if len(program.ops):
         return None

@@ -1,11 +1,11 @@
-"""The plain judge: it finds the defects of a document, interval by interval, as docs/format.md
-defines them.
+"""The plain judge finds the defects of a document, interval by interval, as docs/format.md defines
+them.
 
     report = judge(read(json.loads(text)))
 
-It is slow and short, and meant to be read in an evening: it works on lists of ranges, has one loop
-for each sentence of the format, and uses no screens and no columns. It needs the standard library
-alone. It reports records (`allocsim.judge.violations`) without sentences.
+The plain judge is slow and short, and can be read in an evening. It works on lists of ranges, has
+one loop for each rule of the format, and uses no screens and no columns. It needs only the standard
+library. Its records (`allocsim.judge.violations`) have no sentences.
 
     ranges                              lists of ranges, and an address space of what each range holds
     document_records, native_reader     a document as records, and how the native JSON becomes one
@@ -14,7 +14,7 @@ alone. It reports records (`allocsim.judge.violations`) without sentences.
     alias_rule                          the alias contract, and writes that it forbids
     overlap, plan_rules, beliefs, races one kind of defect each; `overlap` also computes `Stats`
 
-What this package does not see: what kernels compute, and the numbers in buffers.
+This package does not examine the computations of kernels and the numbers in buffers.
 """
 
 from collections import Counter
@@ -39,8 +39,8 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("UnsafeInPlace", "AssumedInPlace", "ResultsOverlap"), ("op",)),
     **dict.fromkeys(("Overlap", "LifetimeTooShort", "MissingPin"), ("buffer", "other_buffer")),
 }
-"""Kind -> the fields that, with program, plan, run and problem, tell records of this kind apart
-when the low and the high end are joined; all other kinds use every field of `_at_both_ends`."""
+"""For each kind, the fields that, with program, plan, run and problem, identify a record when the
+low and the high end are joined. Other kinds use every field of `_at_both_ends`."""
 
 
 def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, strict: bool = False) -> Report:
@@ -67,7 +67,7 @@ def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, s
 
 
 def _found(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
-    """Return the sorted records and the sizes of a document whose buffers each have one size."""
+    """Return the sorted records and the sizes of a document without ranges of sizes."""
     trial = OnTrial(document)
     memories = [[run] for run in trial.runs] if document.session is None else [trial.runs]
     replays = [Replay(runs) for runs in memories]
@@ -86,7 +86,7 @@ def _found(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
 
 
 def _at_both_ends(document: DocumentRecord) -> tuple[tuple[Violation, ...], Stats]:
-    """Judge with all sizes at the low, then at the high end; a defect of both is one record."""
+    """Judge with sizes at the low and at the high end; a defect at both ends is one record."""
     ends = {name: _found(document.at_end(end)) for end, name in enumerate(("low", "high"))}
     found: dict[tuple[object, int], Violation] = {}
     for end, (records, _) in ends.items():

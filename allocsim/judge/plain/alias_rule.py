@@ -1,25 +1,25 @@
-"""In place: which pairs of buffers may share an address, and which writes of ops are forbidden:
+"""Decide which pairs of buffers may share an address, and which writes are forbidden:
 `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
 
-The rule, for every operand and every result of an op that share a bit where the plan puts them:
+The rule applies to every operand and every result of an op that share a bit under the plan:
 
     safe      exact: both begin at one address and their layouts are the same; bytes: both begin at one address, both are one range of bits,
               the result is no larger in bytes; whole: anything. Of a `same`: both cover equal sets, or `whole`
     assumed   nobody knows what the op, no `same`, promises of the pair, and it is an exact alias
     unsafe    anything else
 
-An op *joins* a pair of buffers (donor, recipient) if it promises a pair of values in them, or if
-its promise is unknown and such a pair is assumed. A `same` joins any operand and any result of its
-own, for it reads all before it writes any. The pair may share bytes at an op that hands it over
-(`on_trial`), joins it and breaks the rule nowhere. In a program without ops, the pair may share
-where both buffers lie at one offset.
+An op *joins* a pair of buffers (donor, recipient) if it promises a pair of values in these, or if
+its promise is unknown and such a pair is assumed. A `same` joins any of its operands and results,
+because it reads everything before it writes. The pair may share bytes at an op that hands the pair
+over (`on_trial`), joins it and breaks the rule nowhere. In a program without ops, the pair may
+share bytes if both buffers have one offset.
 
-There is one record for each (run, op) and kind. It names the first (operand, result) that the rule
-calls unsafe or assumed, or the first result that shares a bit with a later one. `WriteToReadOnly`
-has one record for each value that an op other than `host.write` and `view` writes in a read-only
-buffer. `bytes` are the bytes shared, or written, within `buffer`.
+There is one record for each (run, op) and kind. It names the first (operand, result) that is unsafe
+or assumed, or the first result that shares a bit with a later result. `WriteToReadOnly` has one
+record for each value that an op other than `host.write` and `view` writes in a read-only buffer.
+`bytes` are the shared or the written bytes within `buffer`.
 
-This module does not examine the later content of those bytes.
+This module does not examine the later content of the written bytes.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ KINDS: Final = {"unsafe": "UnsafeInPlace", "assumed": "AssumedInPlace"}  # by th
 
 
 def touching(run: RunOnTrial, op: OpRecord) -> Iterator[tuple[Pair, str, Ranges]]:
-    """Yield positions, the rule's answer and shared bits of each operand and result that touch."""
+    """Yield positions, the rule's answer and shared bits for each touching operand and result."""
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
         if shared := run.shared(operand, result):
             yield (i, j), _says(run, op, (i, j)), shared
 
 
 def _promised(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
-    """Return what an op promises of (operand, result): a strength, `denied` or `unknown`."""
+    """Return an op's promise for (operand, result): a strength, `denied` or `unknown`."""
     if op.in_place is None:
         return run.document.kinds.get(op.kind, {}).get(pair, "unknown")
     said = [strength for one, other, strength in op.in_place if (one, other) == pair]
@@ -70,7 +70,7 @@ def _says(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
 
 
 def joins(run: RunOnTrial, step: int, pair: Pair, assumed: set[Pair] | None = None) -> bool:
-    """Return whether an op joins a pair of buffers; without `assumed`, whether under some plan."""
+    """Return whether an op joins a pair of buffers; without `assumed`, under some plan."""
     program, op = run.program, run.program.ops[step]
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
         one, other = program.values[operand], program.values[result]
@@ -83,7 +83,7 @@ def joins(run: RunOnTrial, step: int, pair: Pair, assumed: set[Pair] | None = No
 
 
 def permitted(run: RunOnTrial, step: int, pair: Pair) -> bool:
-    """Return whether donor and recipient may share bytes at a step, where the plan puts them."""
+    """Return whether donor and recipient may share bytes at a step under the plan."""
     if pair not in run.handovers.get(step, ()):
         return False
     if run.problem is not None:

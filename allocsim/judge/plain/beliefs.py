@@ -1,7 +1,7 @@
-"""Problems compared with their programs (beliefs), plans compared with their problems (promises).
+"""Compare problems with their programs (beliefs), and plans with their problems (promises).
 
 Beliefs are judged for every problem, with no upload left out. There is one record for each
-(problem, buffer) or (problem, pair) and kind. Of a program without ops only sizes are judged.
+(problem, buffer) or (problem, pair) and kind. Without ops, only sizes are judged.
 
     LifetimeTooShort   `start` after the first access, `stop` not after the last one, or a gap covers a step of a segment
     MissingPin         an access outside [start, stop), where some is a read, every read is by a `host.read`, and no gap is at fault
@@ -9,17 +9,17 @@ Beliefs are judged for every problem, with no upload left out. There is one reco
     BadSize            fewer bytes than the buffer has
     BadShare           a pair that never lives at one step, or may not share at one at which both do, laid at one address, all others apart
 
-`op` is the first reader outside the lifetime, else the first writer outside it, else the first
-access in or after the gap at fault.
+`op` is the first reader outside the lifetime, else the first writer outside the lifetime, else the
+first access in or after the faulty gap.
 
-Promises are judged once for every plan that names its problem and that some run uses, whatever the
-program does: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`,
-`SizeIgnored`, `EventOutsideLifetime`. A plan need not keep a list that its problem leaves out,
-except for `OwnUntold`. A pinned buffer lives to the last step and is the donor of no pair. A
-recipient may take its donor's place in three ways: by a believed pair at one address; as the result
-of a `same` whose operand lies there; by a chain of such pairs.
+Promises are judged once for every used plan that names its problem, whatever the program does:
+`PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored`, `SizeIgnored`,
+`EventOutsideLifetime`. A plan need not keep a list that its problem omits, except for `OwnUntold`.
+A pinned buffer lives to the last step and is never a donor. A recipient may take its donor's place
+in three ways: by a believed pair at one address; as the result of a `same` with the operand at that
+address; by a chain of such pairs.
 
-This module does not examine whether a plan that keeps its promises is right.
+This module does not decide whether a plan that keeps its promises is right.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,10 +35,10 @@ from allocsim.judge.plain.ranges import Ranges, meet, without
 from allocsim.judge.plain.replay import Replay
 from allocsim.judge.violations import Violation
 
-LATER: Final = 1 << 62  # a step behind all others: a pinned buffer lives up to it
+LATER: Final = 1 << 62  # a step after all others, up to which a pinned buffer lives
 
 Found = tuple[str, int, int | None, int | None, Ranges]
-"""Kind, buffer, other buffer, step, bytes."""
+"""A defect as (kind, buffer, other buffer, step, bytes)."""
 
 
 def check_beliefs(trial: OnTrial) -> Iterator[Violation]:
@@ -52,7 +52,7 @@ def check_beliefs(trial: OnTrial) -> Iterator[Violation]:
 
 
 def _lifetimes(live: Liveness, problem: ProblemRecord) -> Iterator[Found]:
-    """Yield lifetimes and sizes that are believed wrongly."""
+    """Yield the defects of believed lifetimes and sizes."""
     for buffer, size in enumerate(live.program.sizes):
         touched, segments = live.touched[buffer], live.segments[buffer]
         missed = [step for step in touched if not problem.start[buffer] <= step < problem.stop[buffer]]
@@ -70,7 +70,7 @@ def _lifetimes(live: Liveness, problem: ProblemRecord) -> Iterator[Found]:
 
 
 def _bad_shares(trial: OnTrial, problem: ProblemRecord) -> Iterator[Found]:
-    """Yield the believed pairs that may not share, each laid at one address, all others apart."""
+    """Yield the believed pairs that may not share bytes with both at one address, others apart."""
     slot = records.SlotRecord(arena=OWN, offset=0, nbytes=0)
     plan = PlanRecord(program=problem.program, slots=(slot,) * len(problem.start))
     run = records.RunRecord(plan=0, program=problem.program)
@@ -85,7 +85,7 @@ def _bad_shares(trial: OnTrial, problem: ProblemRecord) -> Iterator[Found]:
 
 
 def check_promises(trial: OnTrial) -> Iterator[Violation]:
-    """Yield where plans contradict what their problems state."""
+    """Yield the violations of plans against their problems."""
     for index in trial.plans_in_use:
         plan = trial.document.plans[index]
         if plan.problem is None:
@@ -104,7 +104,7 @@ def check_promises(trial: OnTrial) -> Iterator[Violation]:
 
 
 def _slots(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> Iterator[Found]:
-    """Yield single slots that contradict the problem: `own`, `fixed` and sizes."""
+    """Yield single slots that contradict the problem's `own`, `fixed` or sizes."""
     sized = bool(program.ops) and "nbytes" in problem.stated
     for buffer, slot in enumerate(plan.slots):
         lives, own, placed = problem.start[buffer] < problem.stop[buffer], buffer in problem.own, slot.arena >= 0
@@ -122,7 +122,7 @@ def _slots(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> 
 def _pairs(
     problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord, life: Sequence[Ranges], held: Sequence[Ranges]
 ) -> Iterator[Found]:
-    """Yield pairs of buffers that share bytes while both are believed to live, or one is pinned."""
+    """Yield pairs of buffers that share bytes while both are believed to live or are pinned."""
     direct = set(_takers(problem, program, plan))
     took = _one_after_the_other(direct)
     for pair, common in sorted(overlaps(plan, problem.nbytes, held).items()):
@@ -141,7 +141,7 @@ def _pairs(
 
 
 def _moved(problem: ProblemRecord, program: ProgramRecord, orders: Iterable[Pair], step: int) -> bool:
-    """Return whether the op at `step` is a `same` that hands one buffer's bytes to the other."""
+    """Return whether the op at `step` is a `same` that copies one buffer to the other."""
     if step >= len(program.ops) or not program.ops[step].same:
         return False
     reads, makes = map(program.buffers_of, (program.ops[step].operands, program.ops[step].results))
@@ -149,7 +149,7 @@ def _moved(problem: ProblemRecord, program: ProgramRecord, orders: Iterable[Pair
 
 
 def _takers(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> Iterator[Pair]:
-    """Yield (donor, recipient) at one address where the recipient may take the donor's place."""
+    """Yield (donor, recipient) at one address if the recipient may take the donor's place."""
     pairs = list(problem.may_share)
     for step, op in enumerate(program.ops):
         reads, makes = map(program.buffers_of, (op.operands, op.results))
@@ -165,7 +165,7 @@ def _takers(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) ->
 
 
 def _one_after_the_other(pairs: Iterable[Pair]) -> dict[int, set[int]]:
-    """Return donor -> all recipients of its place, directly or by a chain of pairs."""
+    """Return for each donor all recipients of its place, directly or by a chain of pairs."""
     found: dict[int, set[int]] = {}
     for donor, recipient in pairs:
         found.setdefault(donor, set()).add(recipient)
@@ -179,7 +179,7 @@ def _one_after_the_other(pairs: Iterable[Pair]) -> dict[int, set[int]]:
 
 
 def _events(plan: PlanRecord, held: Sequence[Ranges], last: int) -> Iterator[Found]:
-    """Yield events by which a buffer is free at a step at which it is believed to live."""
+    """Yield events that leave a buffer free at a step at which it is believed to live."""
     of_buffer: dict[int, list[tuple[int, str, int]]] = {}
     for number, (step, done, buffer) in enumerate(plan.events):
         of_buffer.setdefault(buffer, []).append((number, done, step))
@@ -189,7 +189,7 @@ def _events(plan: PlanRecord, held: Sequence[Ranges], last: int) -> Iterator[Fou
             continue
         life = meet(held[buffer], ((0, last),))
         changes = [event for before, event in pairwise([(-1, "free", -1), *events]) if event[1] != before[1]]
-        # an allocation that comes first says that the buffer was free before
+        # if an allocation comes first, the buffer was free before
         freed = [(events[0], 0), *((event, event[2] + 1) for event in changes[1::2])]
         taken = [*(step for _, _, step in changes[::2]), last]
         for (fault, since), until in zip(freed, taken, strict=False):

@@ -1,15 +1,15 @@
-"""The document that the plain judge reads: frozen records with every default filled in.
+"""Define the plain judge's document: frozen records with every default filled in.
 
 A field with a rule is a key of docs/format.md; a key without a default is required. A rule that
 begins with `2` needs version 2 of the format. `[rule]` is a list, `[rule]+` a list that is not
 empty, `[rule]buffers` a list with an entry for each buffer. `(rule,rule)` is a list with a rule for
-each entry; a last entry `rule=default` may be left out. `{rule}` is an object by buffer, `@arenas`
-an index into the arenas; `rule?` may be null.
+each entry; a last entry `rule=default` may be omitted. `{rule}` is an object by buffer, `@arenas`
+is an index into the arenas, and `rule?` may be null.
 
-Records refer to each other by index. Ranges are half-open. Strides and offsets are bytes; widths
-and places of elements are bits. The bits of an element are `[p, p + width)` with `p = 8 * (offset +
-sum(index * stride)) + bit_offset + last * width`; only packed elements, whose last stride is 0,
-have the last term. This module does not see where a document comes from, nor its defects.
+Records refer to each other by index. Ranges are half-open. Strides and offsets are in bytes; widths
+and element positions are in bits. The bits of an element are `[p, p + width)` with
+`p = 8 * (offset + sum(index * stride)) + bit_offset + last * width`; only packed elements, which
+have a last stride of 0, have the last term. This module does not find defects.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,9 +25,9 @@ from allocsim.judge.plain.ranges import Range, Ranges, meet, merged, without
 
 OWN: Final = -1
 UNPLACED: Final = -2
-"""`OWN` is the arena of a buffer with memory of its own, `UNPLACED` of a buffer without a slot."""
+"""`OWN` is the arena of a buffer with its own memory, `UNPLACED` of a buffer without a slot."""
 
-MAX_PIECES: Final = 1 << 22  # ranges of one layout
+MAX_PIECES: Final = 1 << 22  # the largest number of ranges of one layout
 
 WIDTHS: Final = {
     **dict.fromkeys(("f64", "i64", "u64", "c64"), 64),
@@ -39,15 +39,15 @@ WIDTHS: Final = {
     "c128": 128,
 }
 
-STRENGTHS: Final = ("exact", "bytes", "whole")  # promises of a kernel for a pair, the weakest first
-UNSAID: Final[Any] = None  # stands in a field until the reader fills in a default that depends on others
+STRENGTHS: Final = ("exact", "bytes", "whole")  # a kernel's promises for a pair, weakest first
+UNSAID: Final[Any] = None  # a field's value until the reader fills in a default that depends on other fields
 
 Pair = tuple[int, int]  # two positions, or two buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaRecord:
-    """One address space."""
+    """An address space of a device."""
 
     name: Annotated[str, "text"] = ""
     alignment: Annotated[int, "size"] = 1
@@ -56,7 +56,7 @@ class ArenaRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferRecord:
-    """A number of bytes that belong together."""
+    """A number of bytes that a plan places together."""
 
     name: Annotated[str, "text"] = ""
     nbytes: Annotated[int, "count"]
@@ -68,7 +68,7 @@ class BufferRecord:
 
     @property
     def persistent(self) -> bool:
-        """Whether its content lasts from run to run."""
+        """Whether the buffer's content lasts from run to run."""
         return self.role in {"parameter", "state"}
 
 
@@ -86,12 +86,12 @@ class ValueRecord:
 
     @property
     def width(self) -> int:
-        """Bits of an element; elements below 8 bits are packed along the last dimension."""
+        """The bits of an element; elements below 8 bits are packed along the last dimension."""
         return WIDTHS[self.dtype]
 
     @property
     def nbits(self) -> int:
-        """Bits of all elements."""
+        """The number of bits of all elements."""
         return prod(self.shape) * self.width
 
     @property
@@ -101,24 +101,24 @@ class ValueRecord:
 
     @property
     def dims(self) -> list[Range]:
-        """Length and stride in bits of each dimension."""
+        """The length and the stride in bits of each dimension."""
         strides = [8 * stride for stride in self.strides]
         if self.width < 8:
             strides[-1:] = [self.width] * len(strides[-1:])
         return list(zip(self.shape, strides, strict=True))
 
     def pieces(self) -> Ranges:
-        """Return the ranges of bits in row-major order of the elements, adjacent ranges joined."""
+        """Return the bit ranges in row-major order of the elements, with adjacent ranges joined."""
         length, outer = _joined(self.width, self.dims[::-1], int.__eq__)
         return _at_all(self.element_0, length, outer[::-1])
 
     def in_one_piece(self) -> bool:
-        """Return whether `pieces` has one range."""
+        """Return whether `pieces` returns exactly one range."""
         length, outer = _joined(self.width, self.dims[::-1], int.__eq__)
         return length > 0 and not outer
 
     def bits(self) -> Ranges:
-        """Return the bits that the array covers."""
+        """Return the bits that the array covers, as ranges."""
         if 0 in self.shape:
             return ()
         lowest = self.element_0 + sum((count - 1) * min(stride, 0) for count, stride in self.dims)
@@ -127,7 +127,7 @@ class ValueRecord:
 
 
 def _joined(length: int, dims: list[Range], meets: Callable[[int, int], bool]) -> tuple[int, list[Range]]:
-    """Return the bits of one piece, and the dimensions over which it repeats, innermost first."""
+    """Return the bits of a piece, and the dimensions along which it repeats, innermost first."""
     outer: list[Range] = []
     for count, stride in dims:
         if not outer and meets(stride, length):
@@ -138,7 +138,7 @@ def _joined(length: int, dims: list[Range], meets: Callable[[int, int], bool]) -
 
 
 def _at_all(base: int, length: int, dims: list[Range]) -> Ranges:
-    """Return a range of `length` bits at each index of the dimensions, in row-major order."""
+    """Return a range of `length` bits for each index of the dimensions, in row-major order."""
     if prod(count for count, _ in dims) > MAX_PIECES:
         raise ModelError("", f"a layout of more than {MAX_PIECES} ranges is not supported")
     places = product(*([index * stride for index in range(count)] for count, stride in dims))
@@ -146,14 +146,14 @@ def _at_all(base: int, length: int, dims: list[Range]) -> Ranges:
 
 
 def same_layout(one: ValueRecord, other: ValueRecord) -> bool:
-    """Return whether shapes, widths and the strides of dimensions longer than 1 agree."""
+    """Return whether shapes, widths and strides of dimensions longer than 1 agree."""
     pairs = zip(one.shape, one.strides, other.strides, strict=False)
     return (one.shape, one.width) == (other.shape, other.width) and all(n <= 1 or s == t for n, s, t in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRecord:
-    """One step: it reads all operands, then writes all results."""
+    """A step of a program that reads all its operands, then writes all its results."""
 
     name: Annotated[str, "text"] = ""
     kind: Annotated[str, "text"]
@@ -163,12 +163,12 @@ class OpRecord:
     stream: Annotated[int, "@streams"] = 0
     after: Annotated[tuple[int, ...], "[count]"] = ()
     same: bool = False
-    """Whether the op's kind is `same` and the document has version 2."""
+    """Whether the op has the kind `same` and the document has version 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramRecord:
-    """Buffers, the values in them, and the ops that read and write values."""
+    """A program: buffers, values in the buffers, and ops that read and write values."""
 
     name: Annotated[str, "text"] = ""
     buffers: Annotated[tuple[BufferRecord, ...], "[buffer]"]
@@ -179,17 +179,17 @@ class ProgramRecord:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of each buffer."""
+        """The size of each buffer in bytes."""
         return tuple(buffer.nbytes for buffer in self.buffers)
 
     @cached_property
     def bits(self) -> tuple[Ranges, ...]:
-        """The bits of each value that lie inside its buffer."""
+        """The bits of each value inside its buffer."""
         return tuple(meet(value.bits(), ((0, 8 * self.sizes[value.buffer]),)) for value in self.values)
 
     @cached_property
     def made_by(self) -> dict[int, int]:
-        """Value -> the op that produces it; values that no op produces are left out."""
+        """For each value that an op produces, this op."""
         return {value: step for step, op in enumerate(self.ops) for value in op.results}
 
     def buffers_of(self, values: Iterable[int]) -> list[int]:
@@ -199,7 +199,7 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemRecord:
-    """What a planner believes of a program; each column has an entry for each buffer."""
+    """A planner's belief about a program; columns like `start` have an entry per buffer."""
 
     program: Annotated[int, "@programs"]
     start: Annotated[tuple[int, ...], "[count]buffers"] = UNSAID
@@ -212,20 +212,20 @@ class ProblemRecord:
     may_share: Annotated[tuple[Pair, ...], "[(@buffers,@buffers)]"] = UNSAID
     gaps: Annotated[dict[int, Ranges], "{[(count,count)]}"] = UNSAID
     stated: frozenset[str] = frozenset()
-    """The lists that the document gives; the others hold defaults."""
+    """The lists that the document states; the other lists hold defaults."""
 
     def life(self, buffer: int) -> Ranges:
-        """Return the steps at which a buffer is believed to live: its lifetime less its gaps."""
+        """Return the steps of a buffer's believed lifetime without its gaps."""
         return without(((self.start[buffer], self.stop[buffer]),), merged(self.gaps.get(buffer, ())))
 
     def relays(self, donor: int, recipient: int) -> bool:
-        """Return whether the donor's last believed step is the recipient's first."""
+        """Return whether the donor's last believed step is the recipient's first believed step."""
         return self.stop[donor] - 1 == self.start[recipient]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRecord:
-    """Where a buffer lies; `arena` is an index, or `OWN`, or `UNPLACED`."""
+    """The place of a buffer; `arena` is an index, or `OWN`, or `UNPLACED`."""
 
     arena: Annotated[int, "@arenas"]
     offset: Annotated[int, "number"]
@@ -234,31 +234,31 @@ class SlotRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
-    """A slot for each buffer, and what the planner did."""
+    """A plan: a slot for each buffer, and the planner's alloc and free events."""
 
     program: Annotated[int, "@programs"]
     problem: Annotated[int | None, "@problems?"] = None
     source: Annotated[str, "text"] = ""
     slots: Annotated[tuple[SlotRecord, ...], "[slot]buffers"]
     events: Annotated[tuple[tuple[int, str, int], ...], "[(count,done,@buffers)]"] = ()
-    """(step, `alloc` or `free`, buffer), in order."""
+    """The events (step, `alloc` or `free`, buffer), in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One execution of a program with the slots of a plan."""
+    """An execution of a program with the slots of a plan."""
 
     plan: Annotated[int, "@plans"]
     program: Annotated[int, "@programs"] = -1
     skip: Annotated[tuple[int, ...], "[@ops]"] = ()
     after: Annotated[tuple[int, ...] | None, "2 [count]?"] = None
-    """Earlier runs that this run waits for; None is all of them."""
+    """The earlier runs that this run waits for; None for all earlier runs."""
     read_after: Annotated[int | None, "2 count?"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentRecord:
-    """Everything the judge looks at."""
+    """The complete input of the plain judge."""
 
     format: Annotated[str, "format"]
     version: Annotated[int, "version"]
@@ -268,13 +268,13 @@ class DocumentRecord:
     plans: Annotated[tuple[PlanRecord, ...], "[plan]"] = ()
     session: Annotated[tuple[RunRecord, ...] | None, "[run]"] = None
     runs: tuple[RunRecord, ...] = ()
-    """The session, over one memory; without a session one run of each plan, on fresh memory."""
+    """The session's runs over one memory, or else one run of each plan, on fresh memory."""
     kinds: dict[str, dict[Pair, str]] = field(default_factory=dict)
-    """Kind -> (operand, result) -> a strength, `denied` or `unknown`: the table of kinds."""
+    """The table of kinds: for each kind and (operand, result) a strength, `denied` or `unknown`."""
 
     @cached_property
     def waits(self) -> tuple[frozenset[int], ...]:
-        """The runs that each run waits for, transitively."""
+        """For each run, the runs that it waits for, transitively."""
         found: list[frozenset[int]] = []
         for index, run in enumerate(self.runs):
             direct = range(index) if run.after is None else run.after
@@ -283,7 +283,7 @@ class DocumentRecord:
 
     @cached_property
     def owners(self) -> list[int]:
-        """For each run, the run whose memory its buffers that do not persist have when apart."""
+        """For each run, the run that owns the memory apart of its non-persistent buffers."""
         found: list[int] = []
         for index, run in enumerate(self.runs):
             earlier = [before for before in self.waits[index] if self.runs[before].program == run.program]
@@ -291,7 +291,7 @@ class DocumentRecord:
         return found
 
     def at_end(self, end: int) -> "DocumentRecord":
-        """Return the document with ranged sizes at the low (0) or high (1) end."""
+        """Return the document with all size ranges at the low (0) or high (1) end."""
 
         def sized(buffer: BufferRecord) -> BufferRecord:
             return replace(buffer, nbytes=buffer.nbytes_range[end]) if buffer.nbytes_range else buffer

@@ -1,11 +1,11 @@
-"""Reads parsed JSON of the native document into records, with every default filled in.
+"""Convert parsed JSON of the native document to records, with every default filled in.
 
 Each key is checked by the rule that `document_records` gives its field; unknown keys are refused.
-The reader makes an object key by key in the order of its fields, so that the lists which its
-indices refer to are read before the indices. One function for each kind of object checks what must
-hold between its keys. A fault is raised as `ModelError` with its place as the document spells it.
+The reader makes an object key by key in the order of its fields, so that lists are read before the
+indices into these lists. For each kind of object, one function checks the rules between its keys. A
+fault raises `ModelError` with its place in the document.
 
-This module does not examine files, and whether the program or plan is sound.
+This module does not read files, and does not judge programs and plans.
 """
 
 from dataclasses import MISSING, fields, replace
@@ -17,13 +17,13 @@ from allocsim.judge.plain.document_records import OWN, STRENGTHS, UNPLACED, UNSA
 
 Json = Any
 Known = dict[str, Any]
-"""The keys read so far of an object and of the objects round it; other keys hold their defaults."""
+"""The keys read so far of an object and its enclosing objects; other keys hold defaults."""
 
 LIMIT: Final = 1 << 62
 MAX_RANK: Final = 32
 
 NEWER: Final = {"c64", "c128", "f8_e4m3", "f8_e5m2", "i4", "u4", "i2", "u2", "f4"}
-"""dtypes that need version 2."""
+"""The dtypes that need version 2."""
 
 OBJECTS: Final[dict[str, Any]] = {
     name.removesuffix("Record").lower(): record for name, record in vars(records).items() if name.endswith("Record")
@@ -38,7 +38,7 @@ DEFAULTS: Final = {
 }
 
 NUMBERS: Final = {"number": (-LIMIT, LIMIT), "count": (0, LIMIT), "size": (1, LIMIT), "bit": (0, 7), "version": (1, 2)}
-"""Rule -> least and greatest integer, both included."""
+"""For each rule, the smallest and the largest integer, both included."""
 
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "format": ("allocsim",),
@@ -47,7 +47,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "strength": STRENGTHS,
     "done": ("alloc", "free"),
 }
-"""Rule -> the words that it allows."""
+"""For each rule, the words that the rule allows."""
 
 
 def _require(holds: object, place: str, rule: str) -> None:
@@ -60,7 +60,7 @@ def _require_index(index: Json, count: int, what: str, place: str) -> None:
 
 
 def _made(json: Json, rule: str, place: str, known: Known) -> Any:
-    """Return a JSON value, checked by a rule, in the form that a record holds."""
+    """Check a JSON value by a rule, and return the value in the form of a record's field."""
     if rule.startswith("2 "):
         _require(known["version"] > 1, place, 'needs "version": 2')
         rule = rule[2:]
@@ -71,10 +71,10 @@ def _made(json: Json, rule: str, place: str, known: Known) -> Any:
     if rule in OBJECTS:
         return _object(json, rule, place, known)
     if rule.startswith(("[", "(")):
-        _require(isinstance(json, list | tuple), place, "is no list")
+        _require(isinstance(json, list | tuple), place, "is not a list")
         return (_list if rule.startswith("[") else _row)(json, rule, place, known)
     if rule.startswith("{"):
-        _require(isinstance(json, dict) and all(map(str.isdecimal, json)), place, "is no object of buffers by index")
+        _require(isinstance(json, dict) and all(map(str.isdecimal, json)), place, "is not an object by buffer index")
         made = {int(name): _made(item, rule[1:-1], f"{place}.{name}", known) for name, item in json.items()}
         _require_index(max(made, default=-1), len(_listed("buffers", known)), "buffer", place)
         return made
@@ -86,21 +86,21 @@ def _made(json: Json, rule: str, place: str, known: Known) -> Any:
 
 
 def _check(json: Json, rule: str, place: str) -> Any:
-    """Return a number, a word, a text or a flag; raise ModelError if it breaks its rule."""
+    """Return a number, a word, a text or a flag; raise ModelError if the rule is broken."""
     if rule in NUMBERS:
         low, high = NUMBERS[rule]
         if not isinstance(json, int) or isinstance(json, bool) or not low <= json <= high:
             raise ModelError(place, f"is not an integer from {low} to {high}".replace(str(LIMIT), "2^62"))
     elif rule in WORDS and not (isinstance(json, str) and json in WORDS[rule]):
         raise ModelError(place, f"is not one of {', '.join(WORDS[rule])}")
-    _require(rule != "text" or isinstance(json, str), place, "is no text")
+    _require(rule != "text" or isinstance(json, str), place, "is not a string")
     _require(rule != "flag" or isinstance(json, bool), place, "is neither true nor false")
     return json
 
 
 def _list(json: Json, rule: str, place: str, known: Known) -> tuple[Any, ...]:
     inner, _, each = rule[1:].rpartition("]")
-    _require(json or each != "+", place, "there is none; at least one is needed")
+    _require(json or each != "+", place, "is empty; at least one entry is needed")
     if each not in {"", "+"}:
         count = len(_listed(each, known))
         _require(len(json) == count, place, f"has {len(json)} entries; {count} are needed")
@@ -118,7 +118,7 @@ def _row(json: Json, rule: str, place: str, known: Known) -> tuple[Any, ...]:
 
 
 def _listed(name: str, known: Known) -> Any:
-    """Return a list by name: of the document, or of the program read now or named by the object."""
+    """Return a list by name, of the document, or of the current or named program."""
     if name in known:
         return known[name]
     program = known["program"] if known["program"] >= 0 else known["plans"][known["plan"]].program
@@ -126,7 +126,7 @@ def _listed(name: str, known: Known) -> Any:
 
 
 def _object(json: Json, kind: str, place: str, known: Known) -> Any:
-    _require(isinstance(json, dict), place, "is no object")
+    _require(isinstance(json, dict), place, "is not an object")
     for key in json.keys() - KEYS[kind].keys() - {"meta"}:
         raise ModelError(place, f"has an unknown key {key!r}")
     for key in KEYS[kind].keys() - DEFAULTS[kind].keys() - json.keys():
@@ -142,7 +142,7 @@ def _object(json: Json, kind: str, place: str, known: Known) -> Any:
 
 def _buffer(buffer: records.BufferRecord, known: Known, place: str) -> records.BufferRecord:
     low, high = buffer.nbytes_range or (buffer.nbytes, buffer.nbytes)
-    _require(low <= buffer.nbytes <= high, f"{place}.nbytes_range", "leaves out the buffer's own size")
+    _require(low <= buffer.nbytes <= high, f"{place}.nbytes_range", "excludes the buffer's own size")
     return replace(buffer, alignment=buffer.alignment or known["arenas"][buffer.arena].alignment)
 
 
@@ -151,9 +151,9 @@ def _value(value: records.ValueRecord, known: Known, place: str) -> records.Valu
     _require(not newer or known["version"] > 1, f"{place}.dtype", 'needs "version": 2')
     _require(len(shape) <= MAX_RANK, f"{place}.shape", f"has {len(shape)} dimensions; at most {MAX_RANK} are supported")
     aligned = value.bit_offset % width == 0
-    _require(aligned, f"{place}.bit_offset", f"is no multiple of {width}, the width of {value.dtype}")
+    _require(aligned, f"{place}.bit_offset", f"is not a multiple of {width}, the width of {value.dtype}")
     packed = width < 8 and bool(shape)
-    if value.strides is UNSAID:  # contiguous, row-major; rows of packed elements begin at whole bytes
+    if value.strides is UNSAID:  # contiguous, row-major; packed rows begin at whole bytes
         step, strides = -(-max(shape[-1], 1) * width // 8) if packed else width // 8, [0] * packed
         for count in reversed(shape[:-1] if packed else shape):
             strides.insert(0, step)
@@ -189,7 +189,7 @@ def _program(program: records.ProgramRecord, _: Known, place: str) -> records.Pr
         _require_index(max(op.after, default=-1), step, "earlier op", f"{where}.after")
         for value in op.results:
             maker = program.made_by[value]
-            _require(maker == step, where, f"value {value} is made by op {maker} too")
+            _require(maker == step, where, f"value {value} is also made by op {maker}")
         for value in op.operands:
             maker = program.made_by.get(value, -1)
             _require(maker < step, where, f"value {value} is made by op {maker}, not before op {step}")
@@ -214,8 +214,8 @@ def _problem(problem: records.ProblemRecord, known: Known, place: str) -> record
     _require(all(one != other for one, other in whole.may_share), f"{place}.may_share", "a buffer is its own donor")
     _require(all(map(int.__le__, whole.start, whole.stop)), place, "a lifetime ends before it starts")
     gaps = [gap for gaps in whole.gaps.values() for gap in gaps]
-    _require(all(start <= stop for start, stop in gaps), f"{place}.gaps", "one ends before it starts")
-    _require(len(set(whole.order)) == count, f"{place}.order", "is no order of the buffers")
+    _require(all(start <= stop for start, stop in gaps), f"{place}.gaps", "a gap ends before it starts")
+    _require(len(set(whole.order)) == count, f"{place}.order", "is not an order of all buffers")
     return replace(whole, pinned=frozenset(whole.pinned), own=frozenset(whole.own))
 
 
@@ -235,7 +235,7 @@ def _document(document: records.DocumentRecord, _: Known, __: str) -> records.Do
         for buffer in program.buffers:
             facts = buffer.nbytes, buffer.nbytes_range
             equal = not buffer.persistent or sizes.setdefault(buffer.name, facts) == facts
-            _require(equal, f"programs[{index}]", f"{buffer.name!r} has another size elsewhere")
+            _require(equal, f"programs[{index}]", f"{buffer.name!r} has another size in another program")
     for index, plan in enumerate(document.plans):
         same = plan.problem is None or document.problems[plan.problem].program == plan.program
         _require(same, f"plans[{index}].problem", "was made for another program than the plan")
@@ -253,21 +253,21 @@ def _document(document: records.DocumentRecord, _: Known, __: str) -> records.Do
 FINISH: Final[dict[str, Any]] = {
     finish.__name__[1:]: finish for finish in (_buffer, _value, _op, _program, _problem, _run, _document)
 }
-"""Object -> function that checks its keys together and fills in defaults that need other keys."""
+"""For each kind of object, the function that checks its keys jointly and fills in defaults."""
 
 
 def read(json: Json) -> records.DocumentRecord:
-    """Return a native document, parsed from JSON, as records.
+    """Return the records of a native document, given as parsed JSON.
 
     Raises:
-        ModelError: it is none; with the place and the rule.
+        ModelError: `json` is not a native document; the error names place and rule.
     """
     found: records.DocumentRecord = _object(json, "document", "", {})
     return found
 
 
 def read_kinds(json: Json | None) -> dict[str, dict[Pair, str]]:
-    """Return a table of kinds: kind -> pair -> a strength, `denied` or `unknown`."""
+    """Return a table of kinds: for each kind and pair a strength, `denied` or `unknown`."""
     table: dict[str, dict[Pair, str]] = {}
     for kind, rows in (json or {}).get("kinds", {}).items():
         for row in rows:

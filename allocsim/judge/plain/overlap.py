@@ -1,13 +1,14 @@
-"""`Overlap`: buffers that a plan lays over each other while both live; and the bytes of a plan.
+"""Find each `Overlap`, two live buffers that share bytes under a plan, and compute sizes.
 
 Two buffers in one arena overlap if their ranges `[offset, offset + nbytes of the buffer)` share a
-byte. They conflict at a step at which both are live, unless they may share there: because both hold
-equal content (`replay`), or as a pair handed over (`alias_rule`). Without ops, the lifetimes of the
-problem count. There is one record for each (run, pair of buffers), at the first such step.
+byte. They conflict at a step at which both are live, unless they may share bytes at the step:
+because both hold equal content (`replay`), or as a pair handed over (`alias_rule`). Without ops,
+the problem's lifetimes are used. There is one record for each (run, pair of buffers), at the first
+such step.
 
 `lower_bound_bytes` is the largest sum, over steps of runs, of the bytes of live buffers with a slot
-in an arena. Buffers that might share bytes there form a class, which counts as its largest buffer:
-buffers that an op joins, and those that hold equal content by a `same`. No clean plan needs less.
+in an arena. Buffers that might share bytes at a step form a class, which counts as its largest
+buffer. An op joins such buffers, or a `same` gave them equal content. No clean plan needs less.
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 
@@ -31,7 +32,7 @@ Rectangle = tuple[int, int, int, int, int]  # `[start, stop)` by `[low, high)`, 
 
 
 def check_overlap(run: RunOnTrial, replay: Replay) -> Iterator[Violation]:
-    """Yield the pairs of buffers of a run that conflict."""
+    """Yield an `Overlap` for each conflicting pair of buffers of a run."""
     for pair, steps in sorted(overlaps(run.plan, run.sizes, run.life).items()):
         first = first_conflict(run, replay, (pair, pair[::-1]), steps)
         if first is not None:
@@ -40,7 +41,7 @@ def check_overlap(run: RunOnTrial, replay: Replay) -> Iterator[Violation]:
 
 
 def overlaps(plan: PlanRecord, sizes: Sequence[int], lifetimes: Sequence[Ranges]) -> dict[Pair, list[Range]]:
-    """Return the pairs of buffers of one arena that share bytes and steps, with those steps."""
+    """Return the pairs of buffers in one arena that share bytes and steps, with the steps."""
     arenas: dict[int, list[Rectangle]] = {}
     for buffer, slot in enumerate(plan.slots):
         if slot.arena >= 0 and sizes[buffer] > 0:
@@ -55,7 +56,7 @@ def overlaps(plan: PlanRecord, sizes: Sequence[int], lifetimes: Sequence[Ranges]
 
 
 def meeting(rows: Iterable[Rectangle]) -> Iterator[tuple[Rectangle, Rectangle]]:
-    """Yield every two rectangles that share a point, by a sweep over `start`."""
+    """Yield every pair of rectangles that share a point, by a sweep over `start`."""
     active: list[tuple[int, int, Rectangle]] = []
     ends: list[tuple[int, tuple[int, int, Rectangle]]] = []
     widest = 0
@@ -73,7 +74,7 @@ def meeting(rows: Iterable[Rectangle]) -> Iterator[tuple[Rectangle, Rectangle]]:
 
 
 def shared(plan: PlanRecord, sizes: Sequence[int], pair: Pair) -> Ranges:
-    """Return the bytes that two buffers of one arena share, within the first."""
+    """Return the bytes that two buffers in one arena share, within the first buffer."""
     one, other = (plan.slots[buffer] for buffer in pair)
     low = max(one.offset, other.offset)
     high = min(one.offset + sizes[pair[0]], other.offset + sizes[pair[1]])
@@ -91,7 +92,7 @@ def first_conflict(run: RunOnTrial, replay: Replay, orders: Sequence[Pair], comm
 
 
 def stats(trial: OnTrial, replays: dict[int, Replay]) -> Stats:
-    """Return the sizes of the document."""
+    """Return the sizes of the document: ops, buffers, peak and lower bound."""
     document = trial.document
     ran = {run.program for run in document.runs} or range(len(document.programs))
     return Stats(
@@ -105,7 +106,7 @@ def stats(trial: OnTrial, replays: dict[int, Replay]) -> Stats:
 def _peak(plan: PlanRecord) -> int:
     """Return the highest end of any slot, summed over arenas."""
     ends = ((slot.arena, max(slot.offset + slot.nbytes, 0)) for slot in plan.slots if slot.arena >= 0)
-    return sum(dict(sorted(ends)).values())  # of equal keys the last stays, the highest
+    return sum(dict(sorted(ends)).values())  # of equal keys, the last and highest entry stays
 
 
 def _bound(run: RunOnTrial, replay: Replay) -> int:
@@ -116,7 +117,7 @@ def _bound(run: RunOnTrial, replay: Replay) -> int:
         for start, stop in run.life[buffer] if slot.arena >= 0 and run.sizes[buffer] > 0 else ():
             begins[start].add(buffer)
             ends[stop].add(buffer)
-    # the pairs that might share change at the ends, and at every step where a `same` moves bytes
+    # the pairs that might share bytes change at the ends, and at each step with a `same`
     last = len(run.program.ops) if run.index in replay.at_start else 0
     alive, best = set[int](), 0
     for step, following in pairwise([*sorted({*begins, *ends}), 1 << 62]):
@@ -128,7 +129,7 @@ def _bound(run: RunOnTrial, replay: Replay) -> int:
 
 
 def _alike(run: RunOnTrial, replay: Replay, step: int, buffers: set[int]) -> Iterable[Pair]:
-    """Yield pairs of live buffers that might share bytes at a step."""
+    """Yield the pairs of live buffers that might share bytes at a step."""
     for pair in run.handovers.get(step, ()):
         if run.problem is not None or joins(run, step, pair):
             yield pair

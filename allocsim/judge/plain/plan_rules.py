@@ -1,21 +1,21 @@
-"""Slots of a plan compared with arenas and buffers, and the planner's events with each other.
+"""Compare a plan's slots with arenas and buffers, and the planner's events with each other.
 
-Slots are judged for every plan that some run uses, against the programs run with it: `OutOfBounds`,
-`Undersized`, `Misaligned`, `WrongArena`, `Unplaced`. There is one record for each (plan, buffer),
-kind by kind, about the first program with it. A value that reaches out of its buffer is
-`OutOfBounds` wherever the buffer lies. For a program without ops the problem gives the sizes, and a
+Slots are judged for every plan that some run uses, against the programs run with the plan:
+`OutOfBounds`, `Undersized`, `Misaligned`, `WrongArena`, `Unplaced`. There is one record for each
+(plan, buffer) and kind, about the first program with the defect. A value outside its buffer is
+`OutOfBounds` wherever the buffer is. For a program without ops, the problem states the sizes, and a
 buffer is used if it is believed to live.
 
-Events are judged in list order; one record for each at fault, and for each buffer allocated over.
+Events are judged in list order. Each faulty event, and each buffer allocated over, has a record.
 
     DoubleFree          a free of a buffer that was freed after its last allocation
     FreeOfUnallocated   a free of a buffer that was never allocated
     AllocOverLive       an allocation of a buffer that is still allocated, or whose slot shares a byte with another allocated buffer's
 
-Where the plan may lay a donor and a recipient over each other, to allocate the recipient over the
-donor is no defect. The recipient owns the bytes from then on, and the donor may be freed once.
+If donor and recipient may share bytes under the plan, allocating the recipient over the donor is
+not a defect. From then on the recipient owns the bytes, and the donor may be freed once.
 
-This module does not examine what was asked of the planner, and what the program accesses.
+This module does not examine the planner's problem and the program's accesses.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from allocsim.judge.violations import Violation
 
 
 def check_slots(trial: OnTrial) -> Iterator[Violation]:
-    """Yield the defects of each slot, kind by kind."""
+    """Yield the defects of each slot, one for each kind."""
     together: dict[tuple[int, int], list[RunOnTrial]] = {}
     for run in trial.runs:
         together.setdefault((run.run.plan, run.run.program), []).append(run)
@@ -42,7 +42,7 @@ def check_slots(trial: OnTrial) -> Iterator[Violation]:
 
 
 def _rules(runs: list[RunOnTrial]) -> Iterator[tuple[bool, str, int, int | None]]:
-    """Yield whether a rule is broken, its kind, the buffer, and the value that reaches out."""
+    """Yield whether a rule is broken, its kind, the buffer, and the value outside the buffer."""
     document, plan, program, sizes = runs[0].document, runs[0].plan, runs[0].program, runs[0].sizes
     reaching: dict[int, int] = {}
     for number, value in enumerate(program.values):
@@ -62,7 +62,7 @@ def _rules(runs: list[RunOnTrial]) -> Iterator[tuple[bool, str, int, int | None]
 
 
 def check_events(trial: OnTrial) -> Iterator[Violation]:
-    """Yield the events of each plan that contradict earlier events."""
+    """Yield the violations of each plan's events against earlier events."""
     for index in [index for index in trial.plans_in_use if trial.document.plans[index].events]:
         plan = trial.document.plans[index]
         own = replace(trial.document, runs=(RunRecord(plan=index, program=plan.program),))
@@ -73,7 +73,7 @@ def check_events(trial: OnTrial) -> Iterator[Violation]:
 
 
 def _wrong(plan: PlanRecord, pairs: set[Pair]) -> Iterator[tuple[int, str, int, int | None]]:
-    """Yield (step, kind, buffer, other buffer) of wrong events; `pairs` may be handed over."""
+    """Yield (step, kind, buffer, other buffer) of wrong events; `pairs` are legal hand-overs."""
     sizes = [slot.nbytes for slot in plan.slots]
     state: dict[int, str] = {}
     for step, done, buffer in plan.events:

@@ -1,17 +1,17 @@
-"""`Race`: two accesses to one byte without a happens-before order.
+"""Find each `Race`: two accesses to one byte without a happens-before order.
 
-Two ops race if neither happens before the other, both touch a byte where the plan puts it, and at
-least one writes it. Whole bytes count, for hardware writes bytes. A `same` does not write a result
-that stays in place. There is one record for each (pair of runs, pair of ops, pair of buffers): `op`
-and `buffer` belong to the later op in list order, `other_*` to the earlier op. `value` is the first
-of the later op's values that takes part, `bytes` all bytes shared, within `buffer`.
+Two ops race if neither happens before the other, both access a byte under the plan, and at least
+one writes the byte. Whole bytes count, because hardware writes bytes. A `same` does not write a
+result that stays in place. There is one record for each (pair of runs, pair of ops, pair of
+buffers). `op` and `buffer` belong to the later op in list order, `other_*` to the earlier op.
+`value` is the first racing value of the later op, and `bytes` are all shared bytes within `buffer`.
 
 Op `i` happens before op `j` of its run if both are on one stream and `i < j`, or `j` waits for `i`
-(`after`), transitively. It happens before all ops of a run that waits for its run. The `host.read`
-ops of a run with `read_after: k` are *late*: each is on a stream of its own, after the ops that it
-follows or waits for in its run and after run k, and before every run that waits for k.
+(`after`), transitively. Op `i` happens before all ops of a run that waits for its run. The
+`host.read` ops of a run with `read_after: k` are *late*: each has a stream of its own, after the
+ops that it follows or waits for in its run and after run k, and before every run that waits for k.
 
-Complexity: O(accesses log accesses + accesses that meet + ops x streams).
+Complexity: O(accesses log accesses + overlapping accesses + ops x streams).
 
 This module does not examine how long ops take.
 """
@@ -29,17 +29,17 @@ from allocsim.judge.plain.overlap import Rectangle, meeting
 from allocsim.judge.plain.ranges import Ranges, in_bytes, meet, merged, moved
 from allocsim.judge.violations import Violation
 
-SCHEDULE_LIMIT: Final = 1 << 20  # ops in all schedules of one memory
-DOES: Final = ("read", "write")  # by whether an access writes
+SCHEDULE_LIMIT: Final = 1 << 20  # the number of ops in all schedules of one memory
+DOES: Final = ("read", "write")  # indexed by whether an access writes
 
-Node = tuple[int, int]  # run and step
+Node = tuple[int, int]  # a run and a step
 
 Clock = Counter[tuple[int | Node, int]]
-"""(run or late read, stream) -> one past its last step known to be done; `|` takes the maxima."""
+"""One past the last step known to be done, by (run or late read, stream); `|` takes maxima."""
 
 
 class RacingAccess(NamedTuple):
-    """One op's read or write of one value, where the plan puts it."""
+    """One op's read or write of one value, with its planned place."""
 
     node: Node
     position: int
@@ -47,16 +47,16 @@ class RacingAccess(NamedTuple):
     value: int
     buffer: int
     space: Space
-    base: int  # first byte of the buffer in its space
-    ranges: Ranges  # bytes within the buffer
+    base: int  # the first byte of the buffer in its space
+    ranges: Ranges  # the bytes within the buffer
 
 
 Met = dict[tuple[Node, Node, int, int], list[tuple[RacingAccess, RacingAccess, Ranges]]]
-"""(later op, earlier op, their buffers) -> both accesses, bytes shared in the first buffer."""
+"""By (later op, earlier op, their buffers): both accesses, shared bytes in the first buffer."""
 
 
 def check_races(runs: Sequence[RunOnTrial]) -> Iterator[Violation]:
-    """Yield the races among the runs of one memory."""
+    """Yield the races among the runs over one memory."""
     if _in_order(runs):
         return
     accesses = [access for run in runs for access in _accesses(run)]
@@ -97,7 +97,7 @@ def _in_order(runs: Sequence[RunOnTrial]) -> bool:
 
 
 def _accesses(run: RunOnTrial) -> Iterator[RacingAccess]:
-    """Yield the accesses of a run."""
+    """Yield the accesses of a run to at least one bit."""
     program = run.program
     for step, op in run.live.ops.items():
         sides = [(False, value) for value in op.operands]
@@ -111,7 +111,7 @@ def _accesses(run: RunOnTrial) -> Iterator[RacingAccess]:
 
 
 def _unordered(accesses: list[RacingAccess], clocks: "Clocks") -> Met:
-    """Return unordered accesses that share a byte and of which at least one writes."""
+    """Return the pairs of unordered accesses that share a byte, if at least one is a write."""
     hulls: defaultdict[Space, list[Rectangle]] = defaultdict(list)
     for index, access in enumerate(accesses):
         low, high = access.base + access.ranges[0][0], access.base + access.ranges[-1][1]
@@ -128,7 +128,7 @@ def _unordered(accesses: list[RacingAccess], clocks: "Clocks") -> Met:
 
 
 def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ...]:
-    """Return a legal order: the ops after `earlier` that `later` waits for, `later`, `earlier`."""
+    """Return a legal order: ops after `earlier` that `later` needs, `later`, `earlier`."""
     needed: set[int] = set()
     streams = {program.ops[later].stream}
     for step in range(later, earlier, -1):
@@ -141,19 +141,19 @@ def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ..
 
 
 class Clocks:
-    """Happens-before of the ops of the runs of one memory; a late read counts as its own run."""
+    """The happens-before order of the ops over one memory; a late read counts as its own run."""
 
     def __init__(self, runs: Sequence[RunOnTrial]) -> None:
         self._at_start: dict[int | Node, Clock] = {}
-        self._at_end: dict[int | Node, Clock] = {}  # of a run without its late reads
-        self._inner: dict[Node, Clock] = {}  # of each op, for the streams of its own run
+        self._at_end: dict[int | Node, Clock] = {}  # the clock after a run without its late reads
+        self._inner: dict[Node, Clock] = {}  # the clock of each op for the streams of its own run
         self._stream: dict[Node, tuple[int | Node, int]] = {}
-        self._late: dict[Node, int] = {}  # the run that each late read comes after
+        self._late: dict[Node, int] = {}  # the run that each late read follows
         for run in runs:
             self._add(run)
 
     def before(self, one: Node, other: Node) -> bool:
-        """Return whether one op happens before another."""
+        """Return whether op `one` happens before op `other`."""
         stream, (run, _) = self._stream[one], self._stream[other]
         clock = self._inner[other] if stream[0] == run else self._at_start[run]
         return clock[stream] > one[1]
@@ -173,7 +173,7 @@ class Clocks:
             else:
                 self._late[node] = late
         self._at_end[number] = reduce(or_, last.values(), self._at_start[number])
-        done = self._at_end[number] if last else Clock()  # without ops there is nothing to be late for
+        done = self._at_end[number] if last else Clock()  # a run without ops delays no read
         for node in [node for node, after in self._late.items() if after == number]:
             self._at_start[node] = self._at_start[node[0]] | self._inner[node] | done
             self._at_end[node] = self._at_start[node] | Clock({self._stream[node]: node[1] + 1})

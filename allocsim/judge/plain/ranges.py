@@ -1,10 +1,10 @@
-"""Half-open ranges of bits, bytes or steps, and address spaces whose ranges each hold one thing.
+"""Handle half-open ranges of bits, bytes or steps, and address spaces with an entry per range.
 
-A list of ranges is sorted, disjoint and not adjacent, unless its docstring says row-major.
+A list of ranges is sorted, disjoint and not adjacent, unless its docstring states row-major.
 
 Complexity: O(ranges) for lists; O(log n + found) for `at`; `put` also moves list entries, O(n).
 
-This module does not examine what the ranges mean.
+This module does not interpret the ranges.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +20,7 @@ EVERYWHERE: Final = (-(1 << 80), 1 << 80)
 
 
 def merged(ranges: Iterable[Range], *, touching: bool = True) -> Ranges:
-    """Return the ranges sorted, without empty ones; ranges that overlap, or touch, are joined."""
+    """Return the non-empty ranges, sorted; ranges that overlap (or touch) are joined."""
     found: list[Range] = []
     for low, high in sorted(ranges):
         if found and low < found[-1][1] + touching:
@@ -31,7 +31,7 @@ def merged(ranges: Iterable[Range], *, touching: bool = True) -> Ranges:
 
 
 def meet(one: Ranges, other: Ranges) -> Ranges:
-    """Return the ranges that lie in both lists."""
+    """Return the intersection of two lists of ranges."""
     found, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -42,7 +42,7 @@ def meet(one: Ranges, other: Ranges) -> Ranges:
 
 
 def without(one: Ranges, holes: Ranges) -> Ranges:
-    """Return the ranges of the first list without those of the second."""
+    """Return the ranges of `one` without the parts in `holes`."""
     bounds = [EVERYWHERE[0], *(bound for hole in holes for bound in hole), EVERYWHERE[1]]
     return meet(one, tuple(zip(bounds[::2], bounds[1::2], strict=True)))
 
@@ -53,19 +53,19 @@ def moved(ranges: Ranges, by: int) -> Ranges:
 
 
 def in_bytes(ranges: Iterable[Range]) -> Ranges:
-    """Return the bytes that ranges of bits touch."""
+    """Return the bytes that ranges of bits cover fully or partly."""
     return merged((low // 8, -(-high // 8)) for low, high in ranges)
 
 
 class HeldRanges(Generic[Held]):
-    """One address space: each range holds what `put` last put there, or None."""
+    """An address space; each range holds the last entry that `put` stored, or None."""
 
     def __init__(self) -> None:
         self._starts: list[int] = [EVERYWHERE[0]]
         self._held: list[Held | None] = [None]
 
     def put(self, low: int, high: int, held: Held | None) -> None:
-        """Let `[low, high)` hold `held`."""
+        """Store `held` for the range `[low, high)`."""
         if low >= high:
             return
         first, last = bisect_left(self._starts, low), bisect_left(self._starts, high)
@@ -75,7 +75,7 @@ class HeldRanges(Generic[Held]):
         self._starts[first:last] = [low] if ends_here else [low, high]
 
     def at(self, low: int, high: int) -> list[tuple[int, int, Held | None]]:
-        """Return (low, high, held) for each range within `[low, high)`."""
+        """Return (low, high, held) for each range in `[low, high)`."""
         if low >= high:
             return []
         first, last = bisect_right(self._starts, low) - 1, bisect_left(self._starts, high)
@@ -83,7 +83,7 @@ class HeldRanges(Generic[Held]):
         return list(zip(bounds[:-1], bounds[1:], self._held[first:last], strict=True))
 
     def copy(self) -> "HeldRanges[Held]":
-        """Return an independent copy."""
+        """Return a copy that changes independently."""
         other: HeldRanges[Held] = HeldRanges()
         other._starts, other._held = self._starts.copy(), self._held.copy()
         return other

@@ -1,25 +1,25 @@
-"""The two replays: what every read finds where the plan puts it, compared with what it must find:
+"""Compare what every read finds as planned with what it must find, by two replays:
 `UninitialisedRead`, `OverwrittenRead`, `StaleRead`, `HistoryRead`, one for each (run, op, value).
 
 A *tag* is `(run, value, shift, by)`: bit `p` of a memory holds bit `p - shift` of `value`, which
-`run` wrote. Content from before the session has run `CONTENT` and the name of its buffer as value.
-`by` is the run that put the bit there; it may be later than `run` if a `same` moved it. In the
-replay *apart* every buffer has memory of its own; in *planned* it lies where the plan puts it.
+`run` wrote. Initial content has run `CONTENT` and the name of its buffer as value. `by` is the run
+that stored the bit at its place; `by` may be later than `run` if a `same` moved the bit. In the
+replay *apart*, every buffer has memory of its own; in *planned*, its plan's address.
 
     apart holds no tag                                                 `UninitialisedRead`
     the value's op (no view) gave another tag than apart holds         `OverwrittenRead`
     planned holds another tag than apart                               `StaleRead`
     apart, another run put it there; the buffer is not persistent      `HistoryRead`, beside the others
 
-If the upload of a value was left out, a read may find content or any run's tag of that value.
-`bytes` are all bytes of the read with that defect; the witnesses are those of its first byte.
+If the upload of a value was left out, a read may find content or any run's tag of the value.
+`bytes` are all bytes of the read with the defect; the witnesses belong to the first byte.
 
-Two buffers may share at a step if some bit that they share as planned is live in both, and every
-such bit holds one tag in both. At the op that begins a stretch by a write a bit holds what is
-written, at all other ops what it held before. All bits of a live persistent buffer are live; at an
-op that rewrites some, the buffer counts as holding both its old content and the new.
+Two buffers may share bytes at a step if some bit that they share as planned is live in both, and
+every such bit has one tag in both. At the op that writes a bit, the bit has the new content, at all
+other ops the content from before. All bits of a live persistent buffer are live. At an op that
+rewrites some bits, such a buffer counts with both its old and its new content.
 
-This module does not examine what kernels compute, and orders other than that of the list.
+This module does not examine the computations of kernels, and orders other than list order.
 """
 
 from collections import defaultdict
@@ -29,13 +29,13 @@ from typing import Any, Final, NamedTuple
 from allocsim.judge.plain.document_records import OpRecord, Pair
 from allocsim.judge.plain.on_trial import Places, RunOnTrial, Space, behind, chunks, moving
 from allocsim.judge.plain.ranges import HeldRanges, Ranges, in_bytes, meet, without
-from allocsim.judge.violations import Violation  # noqa: TC001 - read by people and mypy
+from allocsim.judge.violations import Violation  # noqa: TC001 - for readers and mypy
 
 CONTENT: Final = -1
 
 
 class Tag(NamedTuple):
-    """The content of a bit, by the write that it comes from."""
+    """The content of a bit, identified by its write."""
 
     run: int
     value: Any
@@ -43,44 +43,44 @@ class Tag(NamedTuple):
     by: int
 
     def moved(self, shift: int, by: int | None = None) -> "Tag":
-        """Return the tag `shift` bits higher, put there by run `by` if that is given."""
+        """Return the tag moved up by `shift` bits; `by`, if given, is the run that moved it."""
         return Tag(self.run, self.value, self.shift + shift, self.by if by is None else by)
 
 
 Row = tuple[int, int, Tag | None]
-"""Bits `[low, high)` of a buffer, and their tag."""
+"""The bits `[low, high)` of a buffer, and their tag."""
 
 Spaces = defaultdict[Space, HeldRanges[Tag]]
 
 
 class _Memory(NamedTuple):
-    """Address spaces, with the places of the buffers of one run in them."""
+    """Address spaces, with the places of one run's buffers in these spaces."""
 
     spaces: Spaces
     places: Places
 
     def look(self, buffer: int, ranges: Ranges) -> list[Row]:
-        """Return the tags of ranges of a buffer."""
+        """Return the tags of some ranges of a buffer."""
         space, base = self.places[buffer]
         rows = [row for low, high in ranges for row in self.spaces[space].at(low + base, high + base)]
         return [(low - base, high - base, tag and tag.moved(-base)) for low, high, tag in rows]
 
     def put(self, buffer: int, rows: Iterable[Row]) -> None:
-        """Write tags into ranges of a buffer."""
+        """Write tags into some ranges of a buffer."""
         space, base = self.places[buffer]
         for low, high, tag in rows:
             self.spaces[space].put(low + base, high + base, tag and tag.moved(base))
 
 
 class Replay:
-    """Both replays of the runs of one memory, and the violations of their reads."""
+    """Both replays of the runs over one memory, and the violations of their reads."""
 
     def __init__(self, runs: Sequence[RunOnTrial]) -> None:
         self.violations: list[Violation] = []
         self.given: dict[tuple[int, int], list[Row]] = {}
-        """(run, value) -> the tags that a `same` gave to the value in the replay apart."""
+        """For each (run, value), the tags that a `same` wrote to the value in the replay apart."""
         self.at_start: dict[int, dict[Space, HeldRanges[Tag]]] = {}
-        """Run -> memory apart when the run began; empty if no program has a `same`."""
+        """For each run, memory apart at its start; empty if no program has a `same`."""
         self._runs = {run.index: run for run in runs}
         self._late: defaultdict[int, list[tuple[RunOnTrial, int, int, list[Row]]]] = defaultdict(list)
         apart, planned = Spaces(HeldRanges), Spaces(HeldRanges)
@@ -99,7 +99,7 @@ class Replay:
             self._replay(run)
 
     def written(self, run: RunOnTrial, value: int) -> list[Row]:
-        """Return the tags that a value's op gave to it in a run, in the replay apart."""
+        """Return the tags that a value's op wrote in a run, in the replay apart."""
         return self.given.get((run.index, value)) or _own(run, value)
 
     def _replay(self, run: RunOnTrial) -> None:
@@ -122,7 +122,7 @@ class Replay:
             self._judge(*read)
 
     def _judge(self, run: RunOnTrial, step: int, value: int, wanted: list[Row]) -> None:
-        """Compare what a read must find with what it finds planned, and keep its violations."""
+        """Compare the tags that a read must find with the planned tags, and keep violations."""
         buffer = run.program.values[value].buffer
         own = Tag(run.index, value, 0, run.index) if value in run.live.made_by else None
         wrong: defaultdict[str, list[tuple[int, int, Tag | None, Tag | None]]] = defaultdict(list)
@@ -147,7 +147,7 @@ class Replay:
             self.violations.append(run.violation(kind, step, **about))
 
     def _expected(self, run: RunOnTrial, value: int, low: int, high: int, tag: Tag) -> list[Row]:
-        """Return the tags that the value's op gave these bits; `tag` itself where it is allowed."""
+        """Return the tags that the value's op wrote to these bits, or `tag` itself if allowed."""
         if value in run.live.made_by:
             rows = [(max(low, a), min(high, b), given) for a, b, given in self.written(run, value)]
             return [row for row in rows if row[0] < row[1]]
@@ -157,7 +157,7 @@ class Replay:
         return [(low, high, tag if mine else None)]
 
     def _writer(self, run: RunOnTrial, tag: Tag | None) -> tuple[int | None, int | None, int | None]:
-        """Return run, op and buffer of a write; of initial content only the buffer, or None."""
+        """Return run, op and buffer of a write; initial content has only a buffer, or None."""
         if tag is None:
             return None, None, None
         if tag.run == CONTENT:
@@ -168,12 +168,12 @@ class Replay:
 
 
 def _own(run: RunOnTrial, value: int) -> list[Row]:
-    """Return the bits of a value with the tag of its op in a run."""
+    """Return the bits of a value with the tag of its own op in a run."""
     return [(low, high, Tag(run.index, value, 0, run.index)) for low, high in run.program.bits[value]]
 
 
 def _results(run: RunOnTrial, op: OpRecord, position: int, memory: _Memory) -> list[Row]:
-    """Return the tags of a result: the operand's for a `same`, the op's own for other ops."""
+    """Return the tags of a result: the operand's tags for a `same`, else the op's own tag."""
     result = op.results[position]
     if not op.same:
         return _own(run, result)
@@ -190,12 +190,12 @@ def _results(run: RunOnTrial, op: OpRecord, position: int, memory: _Memory) -> l
 
 
 def differ(one: Tag | None, other: Tag | None) -> bool:
-    """Return whether two tags name different content; the run that put it there does not count."""
+    """Return whether two tags name different content, whatever run stored the content."""
     return (one and one[:3]) != (other and other[:3])
 
 
 def held(replay: Replay, run: RunOnTrial, buffer: int, step: int) -> list[Row]:
-    """Return the tags of a buffer's live bits at a step, old and new where it rewrites them."""
+    """Return the tags of a buffer's live bits at a step, old and new tags for rewritten bits."""
     live = [row for row in run.live.stretches[buffer] if row[0] <= step < row[1]]
     if not live:
         return []
@@ -210,7 +210,7 @@ def held(replay: Replay, run: RunOnTrial, buffer: int, step: int) -> list[Row]:
 
 
 def _before(replay: Replay, run: RunOnTrial, buffer: int, until: int) -> HeldRanges[Tag]:
-    """Return the tags of a buffer before a step, in the replay apart."""
+    """Return the tags of a buffer before the step `until`, in the replay apart."""
     space, _ = run.apart[buffer]
     memory = replay.at_start[run.index].get(space, HeldRanges[Tag]()).copy()
     written = [value for step, (_, values) in run.live.touched[buffer].items() if step < until for value in values]
@@ -220,7 +220,7 @@ def _before(replay: Replay, run: RunOnTrial, buffer: int, until: int) -> HeldRan
 
 
 def alike(replay: Replay, run: RunOnTrial, pair: Pair, step: int) -> bool:
-    """Return whether two buffers hold equal tags at a step in the live bits that they share."""
+    """Return whether two buffers have equal tags at a step in the live bits that they share."""
     by = behind(run.planned, *pair)
     if by is None or run.index not in replay.at_start:
         return False
@@ -229,13 +229,13 @@ def alike(replay: Replay, run: RunOnTrial, pair: Pair, step: int) -> bool:
 
 
 def _agree(one: list[Row], other: list[Row], by: int) -> bool:
-    """Return whether rows have equal tags where they meet, `other` shifted up by `by` bits."""
+    """Return whether rows have equal tags in common bits, `other` moved up by `by` bits."""
     moved = [(low + by, high + by, tag and tag.moved(by)) for low, high, tag in other]
     pairs = [(mine, tag) for start, stop, mine in one for low, high, tag in moved if max(start, low) < min(stop, high)]
     return bool(pairs) and all(mine is not None and not differ(mine, tag) for mine, tag in pairs)
 
 
 def might_agree(one: list[Row], other: list[Row]) -> bool:
-    """Return whether two buffers have equal tags at some distance from each other."""
+    """Return whether two buffers have equal tags at some distance of the two."""
     tags = [{row[2] for row in rows if row[2] is not None} for rows in (one, other)]
     return any(_agree(one, other, a.shift - b.shift) for a in tags[0] for b in tags[1] if a[:2] == b[:2])

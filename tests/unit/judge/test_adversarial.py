@@ -229,7 +229,7 @@ def test_a_read_of_more_pieces_than_are_looked_at_is_no_clean_verdict(monkeypatc
     assert check(twice(in_pieces(few), skip=tuple(range(few)))).clean
     assert check(Document.of(in_pieces(few - 1, extra=1))).counts == {"UninitialisedRead": 1}
     hidden = in_pieces(few, extra=1)
-    with pytest.raises(ModelError, match="runs: 1 reads of more pieces than can be looked at"):
+    with pytest.raises(ModelError, match="runs: 1 reads have more pieces than can be compared"):
         check(Document.of(hidden))
     report = check(Document.of(Run(program=hidden.program, plan=hidden), *twice(recycled(), skip=(0,)).runs))
     assert report.counts == {"HistoryRead": 1, "StaleRead": 1}
@@ -246,7 +246,7 @@ def test_a_count_beyond_a_million_is_a_lower_bound_and_says_so():
 def test_more_byte_runs_than_can_be_followed_are_one_clear_line(monkeypatch):
     monkeypatch.setattr(script, "MAX_RUNS", 100)
 
-    with pytest.raises(ModelError, match=r"programs\[0\]\.ops: read and write 400 byte runs .* at most 100"):
+    with pytest.raises(ModelError, match=r"programs\[0\]\.ops: access 400 byte runs .* at most 100"):
         check(CASES["combs"].build(400))
 
 
@@ -262,7 +262,7 @@ def test_more_pairs_than_can_be_told_apart_are_no_clean_verdict(monkeypatch):
     assert check(document(made, 0)).clean
 
     monkeypatch.setattr(in_place, "PAIR_CAP", -100)
-    with pytest.raises(ModelError, match="ops: 64 pairs of operand and result come near each other; at most"):
+    with pytest.raises(ModelError, match="ops: 64 pairs of operand and result may share bytes; at most"):
         check(document(made, 0))
 
 
@@ -326,7 +326,7 @@ def test_rounds_of_looking_at_what_may_share_are_bounded(monkeypatch):
     crowd(b, b.buffer("D", 4 * CROWD), b.buffer("R", 4 * CROWD), in_place=((0, 0),))
 
     with pytest.raises(
-        ModelError, match="ops: more pairs of operand and result come near each other than can be told apart in 1 round"
+        ModelError, match="ops: more pairs of operand and result may share bytes than can be judged in 1 round"
     ):
         believed(b, flip(b))
 
@@ -342,7 +342,7 @@ def test_ops_that_declare_nothing_and_cannot_be_told_apart_get_no_verdict(monkey
     assert believed(b, last) == {}
 
     monkeypatch.setattr(in_place, "PAIR_CAP", 0)
-    with pytest.raises(ModelError, match="ops: more pairs of operand and result of ops that declare nothing"):
+    with pytest.raises(ModelError, match="ops: more pairs of operand and result of ops with unknown contracts"):
         believed(b, last)
 
 
@@ -362,7 +362,7 @@ def test_results_that_overlap_beyond_those_told_apart_make_counts_lower_bounds(m
 def test_more_streams_than_can_be_ordered_are_one_clear_line(monkeypatch):
     monkeypatch.setattr(clocks, "MAX_WORK", 100)
 
-    with pytest.raises(ModelError, match="streams: 30 in use over 30 ops: at most 100 for streams x ops are supported"):
+    with pytest.raises(ModelError, match="streams: 30 streams are used by 30 ops: streams x ops may be at most 100"):
         check(all_at_once(30))
 
 

@@ -172,7 +172,7 @@ def test_a_byte_is_too_high_for_packed_values_wherever_it_is_named():
     b.op("f", (), (low, high))
     made = plan_of(b.build(), {0: PACKED_LIMIT})
 
-    with pytest.raises(ModelError, match=f"bytes up to {PACKED_LIMIT + 1} are named"):
+    with pytest.raises(ModelError, match=f"addresses reach up to byte {PACKED_LIMIT + 1}"):
         check(Document.of(made))
 
 

@@ -120,7 +120,7 @@ def test_too_many_byte_runs_are_refused_before_any_is_made(tiny):
     values = t.build().values
 
     with pytest.raises(
-        ModelError, match="values: the values with holes fall into 20971520 byte runs in all; at most 16777216"
+        ModelError, match="values: the values with holes have 20971520 byte runs in all; at most 16777216"
     ):
         holes_of(values, np.arange(5), values.hulls[:, 0], values.hulls[:, 1])
 

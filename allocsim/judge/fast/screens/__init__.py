@@ -1,4 +1,4 @@
-"""Screens that speed the judge up: compiled passes that select the rows its checks must examine.
+"""Provide screens, compiled passes that select the rows that the judge's checks must examine.
 
     reads        reads that may find other bytes than they must, of a whole session
     rectangles   buffers that may lie over each other while both live
@@ -9,7 +9,7 @@ plain checks make every record, and `check(document, plain=True)` uses no screen
 `COMPILED` and calls it in `selector`. Importing any of these modules imports numba, so each is
 imported only when a large document needs it.
 
-What this package does not see: kinds of violation, and records.
+This package does not use kinds of violation, and makes no records.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from allocsim.model.layout import Int64s
 
 
 class _Compiled:
-    """The screens of this folder; the protocol `Screens` says what each method returns."""
+    """The screens of this folder; the protocol `Screens` documents the methods."""
 
     def reads(self, runs: Runs) -> list[Int64s] | None:
         from allocsim.judge.fast.screens.reads import reads_to_look_at

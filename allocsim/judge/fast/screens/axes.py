@@ -1,24 +1,25 @@
-"""Compiled inner loops of the judge: they keep the last writer of every address and select, in one
-pass, the reads that may find other bytes.
+"""Compiled inner loops of the judge. They store the last writer of every address and select, in one
+pass, the reads that may find wrong bytes.
 
-There are two kernels, each a *screen*: it selects the reads that the plain code must compare. It
-may select too many reads, never too few; the plain code decides whether a read has a defect and
-makes the record.
+There are two kernels. Each kernel is a *screen*, which selects the reads that the plain code must
+compare. A screen may select too many reads, but never too few. The plain code decides whether a
+read has a defect, and makes the record.
 
     stray_apart       reads that may find, with every buffer apart, other bytes than this run wrote for them
     stray_planned     reads that may find, as planned, bytes that another buffer's write left there
 
-An *axis* is one address space as segments of equal owner, in order. `heads[p]` and `chunk[p]` are,
-for each place of a chunk in that order, its first start and its number; chunk `c` holds
-`sizes[c] <= ROOM` segments, `starts[c]` and `owners[c]`; a segment reaches to the next start.
-`spare[: counts[1]]` are chunks not in use, of `counts[0]` places. Neighbours together fill more
-than half a chunk, so an axis of n segments needs at most `4 n / ROOM + 2` chunks. A write costs
-O(log n + ROOM + segments dropped + moves of places, n / ROOM at a time).
+An *axis* is one address space as a sorted list of segments of equal owner, stored in chunks.
+`counts[0]` is the number of chunks in use. `heads[p]` is the first start of the p-th chunk, and
+`chunk[p]` its number. Chunk `c` holds `sizes[c] <= ROOM` segments, with `starts[c]` and
+`owners[c]`. A segment extends to the next start. `spare[: counts[1]]` are unused chunks. Two
+neighbouring chunks together fill more than half a chunk, so an axis of n segments needs at most
+`4 n / ROOM + 2` chunks. A write costs O(log n + ROOM + removed segments), plus O(n / ROOM) whenever
+chunks are inserted or removed.
 
-Addresses are int64. `end_at` saturates at `TOP`, above every address of a model, and no start lies
-there, so that no sum wraps.
+Addresses are int64. `end_at` saturates at `TOP`, which is above every address of a model, so that
+no sum wraps. No segment starts at `TOP`.
 
-This module does not examine buffers, values and ops. They are numbers here.
+In this module, buffers, values and ops are only numbers.
 """
 
 from typing import Any, Final
@@ -29,24 +30,23 @@ from allocsim.judge.fast.screens.compiling import compiled
 from allocsim.model.layout import Int64s
 
 ROOM: Final = 64
-"""Most segments of a chunk."""
+"""The largest number of segments in a chunk."""
 
 FLOOR: Final = -(1 << 63)
 TOP: Final = (1 << 63) - 1
 NEVER: Final = -1
 CONTENT: Final = -2
-"""Owners that are no write: `NEVER` of bytes without a write, `CONTENT` of bytes with content from
-before the first run.
-"""
+"""Owners that are not writes. `NEVER` owns bytes without a write, and `CONTENT` owns bytes with
+initial content."""
 
 Axis = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]
-"""heads, chunk, sizes, starts, owners, spare, counts."""
+"""The columns heads, chunk, sizes, starts, owners, spare and counts of an axis."""
 
 
 def axis_for(segments: int) -> Axis:
     """Return an axis with room for `segments` segments.
 
-    Memory is taken as it is touched, at most 64 bytes a segment.
+    The operating system provides memory at the first access, at most 64 bytes for each segment.
     """
     chunks = 4 * segments // ROOM + 4
     columns = [np.empty(shape, dtype=np.int64) for shape in (chunks, chunks, chunks, (chunks, ROOM), (chunks, ROOM))]
@@ -56,7 +56,7 @@ def axis_for(segments: int) -> Axis:
 
 @compiled
 def clear(axis: Axis, owner: int) -> None:
-    """Give the whole axis to one owner."""
+    """Set one owner for the whole axis."""
     heads, chunk, sizes, starts, owners, spare, counts = axis
     for place in range(counts[0]):
         spare[counts[1]] = chunk[place]
@@ -70,7 +70,7 @@ def clear(axis: Axis, owner: int) -> None:
 
 @compiled
 def seek(axis: Axis, address: int) -> tuple[int, int]:
-    """Return the segment of an address: the place of its chunk, and its number in the chunk."""
+    """Return the segment of an address: the position of its chunk, and its number in the chunk."""
     heads, chunk, sizes, starts, _, _, counts = axis
     place, left = 0, counts[0]
     while left > 1:
@@ -88,7 +88,7 @@ def seek(axis: Axis, address: int) -> tuple[int, int]:
 
 @compiled
 def end_of_segment(axis: Axis, place: int, at: int) -> int:
-    """Return the end address of a segment, `TOP` for the last one."""
+    """Return the end address of a segment, or `TOP` for the last segment."""
     heads, chunk, sizes, starts, _, _, counts = axis
     held = chunk[place]
     if at + 1 < sizes[held]:
@@ -98,7 +98,7 @@ def end_of_segment(axis: Axis, place: int, at: int) -> int:
 
 @compiled
 def slide(row: Int64s, size: int, first: int, by: int) -> None:
-    """Move `row[first:size]` by `by` places."""
+    """Move `row[first:size]` by `by` positions."""
     if by > 0:
         for at in range(size - 1, first - 1, -1):
             row[at + by] = row[at]
@@ -109,7 +109,7 @@ def slide(row: Int64s, size: int, first: int, by: int) -> None:
 
 @compiled
 def split(axis: Axis, place: int) -> None:
-    """Cut a chunk in two."""
+    """Split the chunk at `place` into two chunks."""
     heads, chunk, sizes, starts, owners, spare, counts = axis
     counts[1] -= 1
     old, new = chunk[place], spare[counts[1]]
@@ -125,7 +125,7 @@ def split(axis: Axis, place: int) -> None:
 
 @compiled
 def drop(axis: Axis, first: int, last: int) -> None:
-    """Remove the chunks at places `[first, last)`."""
+    """Remove the chunks at the positions `[first, last)`."""
     heads, chunk, _, _, _, spare, counts = axis
     if first >= last:
         return
@@ -139,8 +139,8 @@ def drop(axis: Axis, first: int, last: int) -> None:
 
 @compiled
 def mend(axis: Axis, place: int) -> None:
-    """Join a chunk with the next one if both fit in half a chunk; cut it in two if the next write
-    may not fit.
+    """Join a chunk with the next chunk if both together fit in half a chunk. Split the chunk if the
+    next write may not fit.
     """
     _, chunk, sizes, starts, owners, _, counts = axis
     if place < 0 or place >= counts[0]:
@@ -158,9 +158,9 @@ def mend(axis: Axis, place: int) -> None:
 
 @compiled
 def replace(axis: Axis, place: int, at: int, last_place: int, last: int, low: int, high: int, owner: int) -> None:  # noqa: PLR0917 - columns
-    """Give `[low, high)` to an owner.
+    """Set the owner of `[low, high)`.
 
-    The segments that meet it are those from `(place, at)` to `(last_place, last)`.
+    The overlapping segments are the segments from `(place, at)` to `(last_place, last)`.
     """
     heads, chunk, sizes, starts, owners, _, _ = axis
     held, end = chunk[place], chunk[last_place]
@@ -193,9 +193,9 @@ def replace(axis: Axis, place: int, at: int, last_place: int, last: int, low: in
 
 @compiled
 def paint(axis: Axis, low: int, high: int, owner: int) -> None:
-    """Give the non-empty range `[low, high)` to an owner.
+    """Set the owner of the non-empty range `[low, high)`.
 
-    Segments of one owner that touch become one.
+    Touching segments with the same owner are joined.
     """
     _, chunk, sizes, _, owners, _, counts = axis
     starts = axis[3]
@@ -224,7 +224,7 @@ def paint(axis: Axis, low: int, high: int, owner: int) -> None:
 
 @compiled
 def held_by(axis: Axis, low: int, high: int) -> int:
-    """Return the owner of the segment that contains `[low, high)`, `FLOOR` if no segment does."""
+    """Return the owner of the segment that contains `[low, high)`, or `FLOOR` without one."""
     place, at = seek(axis, low)
     return int(axis[4][axis[1][place], at]) if end_of_segment(axis, place, at) >= high else FLOOR
 
@@ -242,8 +242,8 @@ Columns = tuple[Any, ...]
 def stray_apart(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, buffers: Columns, holes: Columns, values: int, axes: Columns, found: Columns
 ) -> int:
-    """Note the reads that may find, with every buffer apart, other bytes than their own value's or
-    this run's; return how many.
+    """Record the reads that may find, with every buffer apart, bytes other than their own value's
+    or this run's. Return the number of these reads.
 
     Args:
         chains: key (buffer), run, and the stretch [begin, end) of `order` with the accesses of that
@@ -313,13 +313,13 @@ def stray_apart(  # noqa: PLR0917 - columns
 def stray_planned(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, keys: Columns, holes: Columns, content: Columns, axis: Axis, found: Columns
 ) -> int:
-    """Note the reads that may find, as planned, bytes that were written last for another key.
+    """Record the reads that may find, as planned, bytes with a last write under another key.
 
-    Return how many.
+    Return the number of these reads.
 
-    A key is a buffer for as long as it stays at one place. Each write to a byte of a buffer apart
-    also writes the byte's planned place. So if the last planned writer of a byte has the right key,
-    it is the last writer apart, too.
+    A key identifies a buffer as long as the buffer stays at one address. Each write to a byte of a
+    buffer apart also writes the byte's planned address. So if the last planned writer of a byte has
+    the right key, this writer is also the last writer apart.
 
     Args:
         chains: as in `stray_apart`, by address space.
@@ -364,7 +364,7 @@ def stray_planned(  # noqa: PLR0917 - columns
 
 
 def grouped(key: Int64s, keys: int) -> tuple[Int64s, Int64s]:
-    """Return CSR starts by key, int64 (keys + 1,), and the rows of each key, in order."""
+    """Return the CSR starts of the keys, int64 (keys + 1,), and the rows, sorted by key."""
     starts, rows = np.zeros(keys + 2, dtype=np.int64), np.empty(len(key), dtype=np.int64)
     sort_by(key, starts, rows)
     return starts[:-1], rows
@@ -372,8 +372,8 @@ def grouped(key: Int64s, keys: int) -> tuple[Int64s, Int64s]:
 
 @compiled
 def sort_by(key: Int64s, starts: Int64s, rows: Int64s) -> None:
-    """Fill `rows` with the rows of each key, in order of the keys, and `starts` with the place
-    where each key's rows begin; `starts` has two entries more than there are keys, all 0 before.
+    """Fill `rows` with the row numbers, sorted by key, and `starts` with the begin of each key's
+    rows. `starts` must have two entries more than there are keys, all 0.
     """
     for row in range(len(key)):
         starts[key[row] + 2] += 1

@@ -1,8 +1,9 @@
-"""Finds accesses of several streams that may race: `allocsim.judge.fast.h_clocks.sweep`, compiled.
+"""Find accesses of several streams that may race, by `allocsim.judge.fast.h_clocks.sweep`,
+compiled.
 
-It finds the same accesses as the plain function, for it is the same source.
+The compiled function finds the same accesses as the plain function, because the source is the same.
 
-This module does not examine the earlier access of each race (`allocsim.judge.fast.h_pairs`).
+This module does not find the earlier access of each race (`allocsim.judge.fast.h_pairs` does).
 """
 
 from allocsim.judge.fast import h_clocks

@@ -1,25 +1,25 @@
-"""The compiled screen of `s_dataflow`: it selects the reads of a memory that must be compared.
+"""The compiled screen of `s_dataflow`, which selects the reads over a memory that must be compared.
 
 The screen replays the same scripts as `s_dataflow`, without witnesses, and selects every read that
-may be wrong; the others are right. A selected read may turn out to be right. If it selects a read
-of a `same`, all reads must be compared. Its questions need no witness, so each is one lookup in an
-axis whose neighbours of one owner are joined: a read of a million pieces costs no more than a read
-of one piece:
+may be wrong. All other reads are right, and a selected read may be right. If the screen selects a
+read of a `same`, all reads must be compared. Each of its two questions is one lookup in an axis in
+which neighbours of one owner are joined. So a read of a million pieces costs no more than a read of
+one piece:
 
     apart      for a value made by an op: did this op write each of its bytes last? For others: did this run write each byte last?
     planned    was the last write to each byte, at its planned place, a write to this buffer? Then it is the last writer apart, too, for
                each write to a byte of a buffer apart also writes its planned place, as long as the
                buffer stays at one place
 
-Apart, buffers do not affect each other, and planned, address spaces do not. So accesses are taken
-buffer by buffer and space by space (`_Chains`), through all runs in order, and a small axis stays
-in the processor's cache.
+Apart, buffers do not affect each other; as planned, address spaces do not affect each other. So
+accesses are processed buffer by buffer, or space by space (`_Chains`), through all runs in order,
+and a small axis stays in the processor's cache.
 
 Complexity: O((accesses + byte runs) log(byte runs of one buffer or space)) for all runs. Loading
-machine code takes as long as some ten thousand reads in plain Python: `pays` decides when it is
-worth it, for one document or for many small ones in turn.
+machine code takes as long as about ten thousand reads in plain Python. `pays` decides when loading
+is worthwhile, for one large document or for many small documents.
 
-This module does not examine witnesses, and kinds of defect.
+This module does not find witnesses, and does not decide kinds of defect.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,24 +39,23 @@ from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 COMPILE_FROM: Final = 200_000
-"""Sum of accesses, their byte runs, and pieces of buffers to read, from which the screen pays, in
-one document or in all documents that this process has judged.
-"""
+"""The work from which the screen is worthwhile, in one document or in all documents judged by this
+process. Work is the sum of accesses, their byte runs, and pieces of buffers to read."""
 
 SMALL: Final = 1_000
-"""The same sum, below which comparing every read is quicker even if the code is loaded."""
+"""The work below which comparing every read is faster even if the code is loaded."""
 
 _done: Final = [0.0]
-"""The same sum over all documents that this process has judged so far."""
+"""The work of all documents that this process has judged so far."""
 
 ROOM: Final = 1 << 22
-"""Most reads that the screen notes; if there are more, all reads are compared."""
+"""The largest number of reads that the screen records; with more, all reads are compared."""
 
 UNSEEN: Final = -9
 
 
 def pays(runs: Runs) -> bool:
-    """Return whether the screen is quicker than comparing every read."""
+    """Return whether the screen is faster than comparing every read."""
     times = np.bincount(runs.follows, minlength=len(runs.scripts))
     reach_low, reach_high = runs.identities.reach
     work = 0.0
@@ -74,9 +73,9 @@ def pays(runs: Runs) -> bool:
 
 
 def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
-    """Return, for each run, the rows of its script that are reads which may be wrong.
+    """Return for each run the rows of its script with reads that may be wrong.
 
-    The answer is None if all reads are to be compared.
+    Return None if all reads must be compared.
     """
     if not (runs.identities.ordered and pays(runs)):
         return None
@@ -113,8 +112,8 @@ def reads_to_look_at(runs: Runs) -> list[Int64s] | None:
 
 
 def _hands_on_nothing(trial: Trial) -> bool:
-    """Return whether a `same` reads a value that reaches outside its buffer: the bytes there have
-    no write, and so neither have the bytes of the result.
+    """Return whether a `same` reads a value that reaches outside its buffer. The bytes outside have
+    no write, so the matching bytes of the result have no write either.
     """
     program, extents = trial.program, trial.accesses.extents
     if not program.same_ops.any():
@@ -124,8 +123,8 @@ def _hands_on_nothing(trial: Trial) -> bool:
 
 
 def _rests_under_itself(trial: Trial) -> bool:
-    """Return whether a `same` has two results in one buffer and leaves one where its operand lies:
-    the other may overwrite those bytes, and both have one key.
+    """Return whether a `same` has two results in one buffer and leaves one of these in place. The
+    other result may overwrite the bytes in place, and both results have the same key.
     """
     rests, ops = sorted(at_rest(trial)), trial.program.ops
     if not rests:
@@ -138,31 +137,31 @@ def _rests_under_itself(trial: Trial) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """The rows of all scripts, one script after the other."""
+    """The rows of all scripts, concatenated."""
 
     begins: Int64s
     """int64 (scripts,): the first row of each script."""
     hands_on: Bools
-    """bool (rows,): whether the access is of a `same`."""
+    """bool (rows,): whether the access belongs to a `same`."""
     write: Bools
     number: Int64s
-    """int64 (rows,): number of the value, over all programs."""
+    """int64 (rows,): the number of the value, counted over all programs."""
     values: int
     low: Int64s
     high: Int64s
     hole: Int64s
-    """Row of `holes`, -1 for a value without holes."""
+    """The row of `holes`, or -1 for a value without holes."""
     made: Bools
     base: Int64s
     buffer: Int64s
     holes: tuple[Int64s, Int64s, Int64s]
-    """CSR of byte runs: starts, low, high."""
+    """The byte runs in CSR form: starts, low, high."""
     pieces: Int64s
-    """Byte runs that a row writes, 0 for a read."""
+    """The number of byte runs that a row writes, 0 for a read."""
 
     @classmethod
     def of(cls, runs: Runs) -> "_Facts":
-        """Gather the rows; values and holes are numbered through all programs."""
+        """Collect the rows; values and holes are numbered over all programs."""
         first_value: dict[int, int] = {}
         first_hole: dict[int, int] = {}
         starts, low, high = [np.zeros(1, dtype=np.int64)], [], []
@@ -201,18 +200,18 @@ class _Facts:
 
 
 def joined(columns: Sequence[Any]) -> Any:
-    """Return columns concatenated; a single column is returned itself."""
+    """Return the concatenated columns; a single column is returned without a copy."""
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chains:
-    """Rows sorted by key (buffer or space), then by run, then in order."""
+    """Rows sorted by key (buffer or space), then by run, then by order of effect."""
 
     columns: tuple[Int64s, Int64s, Int64s, Int64s, Int64s]
-    """key, run, begin and end of each chain's stretch of the fifth column, which holds rows."""
+    """Key, run, begin and end of each chain; begin and end refer to the fifth column, the rows."""
     segments: int
-    """Most segments that an axis needs for any key."""
+    """The largest number of segments that an axis needs for any key."""
 
     @classmethod
     def of(
@@ -222,10 +221,10 @@ class _Chains:
         keyed: Callable[[Runs, int], tuple[Int64s, Int64s, Int64s]],
         grouped: Callable[[Int64s, int], tuple[Int64s, Int64s]],
     ) -> "_Chains":
-        """Chain the rows.
+        """Return the chains of all rows.
 
-        `keyed` gives for each row of a script, by number, a place in a list of keys, that list, and
-        the order in which rows take effect. Keys below 0 are left out.
+        For a script, given by number, `keyed` returns each row's index into a list of keys, the
+        list of keys, and the order in which rows take effect. Negative keys are ignored.
         """
         links, rows = [], []
         room: Int64s = np.zeros(1, dtype=np.int64)
@@ -251,7 +250,7 @@ class _Chains:
 
 
 def _by_buffer(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return each row's index into the keys, the keys (identities of buffers), and the rows."""
+    """Return each row's index into the keys, the keys (buffer identities), and the row order."""
     script = runs.scripts[number]
     return script.buffer, script.buffers, np.arange(len(script))
 
@@ -260,8 +259,8 @@ def _by_space(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
     """Return each row's index into the keys, the keys (address spaces), and the rows in the order
     in which they take effect as planned.
 
-    A result that a `same` leaves where its operand lies is not written: its bytes are in place
-    before the `same` writes any other result, and such a write may overwrite them.
+    A result that a `same` leaves in place is not written. Its bytes are in place before the `same`
+    writes any other result, and such a write may overwrite these bytes.
     """
     script, trial = runs.scripts[number], runs.identities.trials[runs.follows.index(number)]
     spaces = distinct(script.places[0])
@@ -275,8 +274,8 @@ def _by_space(runs: Runs, number: int) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Return the content from before the first run, in order of space: space, low and high address,
-    key.
+    """Return the initial content, from before the first run, sorted by space: space, low and high
+    address, key.
     """
     identities = runs.identities
     rows = []
@@ -293,12 +292,13 @@ def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
 
 
 def _aliases(runs: Runs, follows: int) -> Int64s:
-    """Return for each buffer of a script the buffer whose bytes it has by a `same` between values
-    at one address, else itself.
+    """Return for each buffer of a script the buffer with the same bytes because of a `same` between
+    values at one address, or else the buffer itself.
 
-    Both are written once in the run, whole, and only read whole, so the bytes there are right for
-    both or for neither. The `same` itself writes nothing, so its result counts as written before
-    its other results (`_by_space`): if one of these lies over it, it overwrites both.
+    Both buffers are written once in the run, as a whole, and only read as a whole, so the bytes are
+    right for both or for neither. The `same` itself writes nothing, so its result counts as written
+    before its other results (`_by_space`). If another result shares bytes with it, that result
+    overwrites both.
     """
     script = runs.scripts[follows]
     alias = np.arange(len(script.buffers))
@@ -318,10 +318,10 @@ def _aliases(runs: Runs, follows: int) -> Int64s:
 
 
 def _keys(runs: Runs) -> tuple[Int64s, Int64s]:
-    """Return CSR of a key for each buffer, by run: a buffer has a new key whenever its place
-    changes from one run to the next.
+    """Return a key for each buffer and run, in CSR form. A buffer gets a new key whenever its
+    address changes from one run to the next.
 
-    The first key of a buffer is its identity, so that initial content has it, too.
+    The first key of a buffer is its identity, which is also the key of its initial content.
     """
     count = runs.identities.count
     key, space, base = np.arange(count), np.full(count, UNSEEN, dtype=np.int64), np.zeros(count, dtype=np.int64)

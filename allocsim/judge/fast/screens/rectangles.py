@@ -1,21 +1,23 @@
-"""Finds the rectangles of time and address that share a point, among many: a compiled sweep over
-time.
+"""Find the pairs of rectangles (time x address) that share a point, among many rectangles, by a
+compiled sweep over time.
 
     met(start, stop, low, high, cap=...)    pairs of rows of `[start, stop) x [low, high)` that meet, and whether there are more
 
-Rows come in order of start. The rows that live now are leaves of a tree, in order of `low`; a leaf
-without a live row is `FLOOR`. A node holds the highest `high` below it. A newcomer meets the rows
-whose `low` is below its `high` and whose `high` is above its `low`: among the leaves before a
-place, those above a bound. Each is found in O(log rows). A row that is found after its end is
-removed, so it is found only once more; the end of a row by itself costs nothing.
+Rows are processed in order of start. The rows that are alive at a time are leaves of a tree, in
+order of `low`; a leaf without a live row is `FLOOR`. A node holds the highest `high` below it. A
+new row overlaps the live rows with a `low` below its `high` and a `high` above its `low`. These
+rows are the leaves before a position with a value above a bound. Each is found in O(log rows). A
+row found after its end is removed, so it is found at most once after its end. The end of a row
+costs nothing otherwise.
 
-The tree holds a stretch of newcomers, and the rows that live when the stretch begins. A stretch has
-as many newcomers as there are such rows, so that carrying rows on costs O(1) for each newcomer. It
-has at least `STRETCH` newcomers, so that a small tree stays in the processor's cache.
+Rows are processed in batches of new rows. The tree of a batch holds the new rows and the rows that
+are alive when the batch begins. A batch has at least as many new rows as carried rows, so that
+carrying rows over costs O(1) for each new row. A batch has at least `STRETCH` new rows; the tree
+stays small enough for the processor's cache if few rows are carried.
 
 Complexity: O(n log n + pairs listed) time, O(n + cap) memory.
 
-This module does not examine buffers, ops, plans. `intervals.conflicts` does the same for few rows
+This module does not use buffers, ops or plans. `intervals.conflicts` does the same for few rows
 without machine code.
 """
 
@@ -28,21 +30,21 @@ from allocsim.judge.fast.screens.compiling import compiled
 from allocsim.model.layout import Int64s
 
 STRETCH: Final = 1 << 14
-"""Least number of newcomers of a stretch."""
+"""The smallest number of new rows in a batch."""
 
 FAN: Final = 8
-"""Children of a node: a line of the processor's cache."""
+"""The number of children of a node; together they fill a line of the processor's cache."""
 
 FLOOR: Final = -(1 << 63)
-"""Below the end of every rectangle."""
+"""A number below the end of every rectangle."""
 
 
 def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> tuple[Int64s, Int64s, bool]:
     """Return left and right rows of the pairs that share a point, in order of the start of the
     right row, and whether there are more than `cap` pairs.
 
-    No rectangle may be empty. The left row starts first; if both start together, it is the lower
-    row. At most `cap` pairs are listed.
+    No rectangle may be empty. The left row is the row that starts first, or the lower row if both
+    start together. At most `cap` pairs are listed.
     """
     count = len(start)
     order = np.arange(count) if np.all(start[1:] >= start[:-1]) else np.argsort(start, kind="stable")
@@ -64,9 +66,9 @@ def met(start: Int64s, stop: Int64s, low: Int64s, high: Int64s, *, cap: int) -> 
 
 
 def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s, Int64s, int]:
-    """Return the pairs that have a newcomer; the first `carried` rows were compared before.
+    """Return the pairs with a new row; the first `carried` rows were already compared.
 
-    The third result is the number of pairs, `room + 1` if there are more than `room`.
+    The third result is the number of pairs, or `room + 1` if there are more than `room`.
     """
     start, stop, low, high = columns
     by_low = np.argsort(low)
@@ -85,7 +87,7 @@ def _stretch(columns: Sequence[Int64s], carried: int, room: int) -> tuple[Int64s
 
 def _tree(leaves: Int64s) -> tuple[Int64s, Int64s]:
     """Return the nodes of a tree, level by level from the leaves up to one root, and the start of
-    each level; a level is padded to a multiple of `FAN` nodes.
+    each level. Each level is padded to a multiple of `FAN` nodes.
     """
     rows, nodes = [], leaves
     while True:
@@ -99,7 +101,7 @@ def _tree(leaves: Int64s) -> tuple[Int64s, Int64s]:
 
 @compiled
 def last_above(tree: Int64s, levels: Int64s, end: int, bound: int) -> int:
-    """Return the last leaf before `end` that is above a bound, -1 if none is."""
+    """Return the last leaf before `end` with a value above `bound`, or -1."""
     level, node = 0, end
     while True:
         first = node - node % FAN
@@ -120,7 +122,7 @@ def last_above(tree: Int64s, levels: Int64s, end: int, bound: int) -> int:
 
 @compiled
 def put(tree: Int64s, levels: Int64s, leaf: int, value: int) -> None:
-    """Raise an empty leaf."""
+    """Set an empty leaf to `value`, and update the nodes above it."""
     node = leaf
     for level in range(len(levels)):
         if tree[levels[level] + node] >= value:
@@ -131,7 +133,7 @@ def put(tree: Int64s, levels: Int64s, leaf: int, value: int) -> None:
 
 @compiled
 def take(tree: Int64s, levels: Int64s, leaf: int) -> None:
-    """Empty a leaf."""
+    """Set a leaf to `FLOOR`, and update the nodes above it."""
     tree[leaf] = FLOOR
     node = leaf
     for level in range(1, len(levels)):
@@ -154,9 +156,9 @@ def meetings(  # noqa: PLR0917 - columns
     left: Int64s,
     right: Int64s,
 ) -> int:
-    """Note the pairs of a newcomer and a row that lives when it starts.
+    """Record the pairs of a new row and an overlapping row that is alive when the new row starts.
 
-    Return the number of pairs, at most one more than there is room for.
+    Return the number of pairs, at most one more than fit into `left`.
 
     Args:
         newcomers: start, low, high, leaf, and how many leaves have a `low` below its `high`; in
