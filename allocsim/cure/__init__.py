@@ -92,7 +92,7 @@ class CureSearch:
     planner: Allocator | None = None
     """The planner that plans anew. None: the planner that made the plan, if this project has it."""
     anew: bool = True
-    """Whether the mended beliefs are planned anew at all."""
+    """Whether the mended beliefs are planned anew."""
     judge: RuledJudge = listed
     """The judge, with the rules by which `report` was made."""
     effort: Effort = field(default_factory=partial(Effort, STEPS))
@@ -213,9 +213,7 @@ class CureSearch:
         return self.best is None or self.best.nbytes > 0
 
     def _rigours(self, asked: Iterable[Change]) -> tuple[Rigour, ...]:
-        """Return the sets of buffers that a moved slot may avoid; only `EVERYBODY` for races
-        without waits.
-        """
+        """Return the values of `Rigour` to try: only `EVERYBODY` if no wait is added."""
         ordered = not self.by_wait and any(change.kind == "wait" for change in asked)
         return (Rigour.EVERYBODY,) if ordered else (Rigour.LIVING, Rigour.EVERYBODY)
 

@@ -13,8 +13,8 @@ bytes.
 
 A slot with a place stated by the problem (`fixed`, `own`) is never moved.
 
-Complexity: O(n log n) for each body, for n slots. A double move costs that for each neighbour, for
-at most `NEIGHBOURS` neighbours.
+Complexity: O(n log n) for each body, for n slots. A double move has this cost for each of at most
+`NEIGHBOURS` neighbours.
 
 This module does not examine whether a move cures anything.
 """

@@ -4,8 +4,8 @@ that no other buffer needs during its lifetime.
 A buffer needs the largest of three sizes: the slot's size, the largest size of the buffer itself,
 and the believed size. The buffer needs its bytes from the first to the last step of its real and
 its believed life, or to the run's end if the buffer is pinned. A parameter or state needs its bytes
-in every run, and so does a buffer whose content one run leaves for another. If a plan runs several
-programs, their steps are not comparable, and every buffer counts as alive at all steps.
+in every run, and so does a buffer with content that one run leaves for another. If a plan runs
+several programs, their steps are not comparable, and every buffer counts as alive at all steps.
 
 `Rigour` selects the bytes that a moved buffer avoids. `LIVING`: the bytes of buffers alive at the
 same time. `EVERYBODY`: the bytes of every buffer, for streams without a common order. `FRESH`: all

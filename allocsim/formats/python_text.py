@@ -17,8 +17,8 @@ WORDS: Final = bytes(code for code in range(256) if code > 127 or chr(code).isal
 def parsed(data: bytes, source: str) -> ast.Module:
     """Return the syntax tree of a text; raise DocumentError if the text is not Python. O(size).
 
-    In the tree, a token takes up to one kilobyte and a line up to two. Both are charged against the
-    memory allowance before parsing.
+    A token takes up to one kilobyte in the tree, and a line up to two; both are charged before
+    parsing.
     """
     charge("token", len(data.translate(None, WORDS)) + data.count(b"\n"))
     try:

@@ -1,8 +1,8 @@
 """The judge decides from bytes and steps alone whether a plan keeps the bytes that a program needs.
 
-    violations   the kinds of defect, and the record of one defect
-    plain        the judge that is read in an evening: interval by interval, standard library only
-    fast         the same answers from columns, in seconds for a million ops; numpy
+    violations   defines the kinds of defect, and the record of one defect
+    plain        judges interval by interval, in code that can be read in an evening; standard library only
+    fast         gives the same results from columns, in seconds for a million ops; needs numpy
 
 This file imports nothing, so that `violations` and `plain` can be imported without numpy.
 

@@ -10,7 +10,7 @@ key `call` is ignored.
 A buffer belongs to the innermost call that contains all ops that write the buffer. If no op writes
 the buffer, the ops that read it decide.
 
-Complexity: O(accesses) once for a program that carries paths, O(1) for one that does not.
+Complexity: O(accesses), once for a program with paths; O(1) for a program without paths.
 
 This module does not examine violations, plans and beliefs.
 """

@@ -19,8 +19,8 @@ moves exchange addresses.
 Complexity: O(accesses) for each path that repeats, computed once for a program. At most `MAX_LOOPS`
 paths are examined.
 
-This module does not examine violations and beliefs. It does not find loops with turns that differ,
-such as a branch taken in one turn only, and loops with a single turn.
+This module does not examine violations and beliefs. It does not find loops with different turns (a
+branch taken in one turn only), and loops with a single turn.
 """
 
 from collections import defaultdict

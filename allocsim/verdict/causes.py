@@ -9,7 +9,7 @@ wrong; a violation in a run before a wrong belief alone; earliest run and step; 
 
 Complexity: the judge's checks run once, and a few more times for a cure. The cure of all causes
 takes at most `STEPS` steps. Then the cures of single causes are searched, the most important first,
-until `WORK` steps are spent; `Cause.sought` is False for a cause whose search did not end.
+until `WORK` steps are spent; `Cause.sought` is False for a cause with an unfinished search.
 
 This module does not examine files and the terminal.
 """

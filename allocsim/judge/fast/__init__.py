@@ -8,9 +8,9 @@ and the module docstring is its specification:
 
     S  s_slots      compares each slot with its buffer and its arena
        s_events     compares the planner's events with each other and with the slots
-       s_dataflow   replays all runs twice: what does every read find? (`s_script` lists the accesses, `owners` is the memory)
+       s_dataflow   replays all runs twice and compares what every read finds (`s_script` lists the accesses, `owners` is the memory)
        s_writes     finds forbidden writes of ops (`s_in_place` has the in-place rule and the pairs that may share an address)
-       s_overlap    finds buffers laid over each other while both live
+       s_overlap    finds buffers that share bytes while both live
     L  l_beliefs    compares the beliefs of a planner with the program
     H  h_races      finds accesses without an order (`h_clocks` has the order, `h_pairs` the pairs)
 

@@ -1,9 +1,9 @@
 """Provide the judge's functions, besides `check`, that other packages may call, so that each fact
 has one definition.
 
-    exchanged_order(program, earlier, later)   the ops, from step `earlier` on, in a legal order in which `later` runs first
-    read_twice(program, step)                  the operands of an op that share a byte with another of its operands
-    rows_of(table), KindsTable                 a table of alias contracts by kind, parsed and checked
+    exchanged_order(program, earlier, later)   returns the ops, from step `earlier` on, in a legal order in which `later` runs first
+    read_twice(program, step)                  returns the operands of an op that share a byte with another operand
+    rows_of(table), KindsTable                 read and check a table of alias contracts by kind
 
 Other packages import only this module, `violations` and `check` from this folder; a test checks
 that.

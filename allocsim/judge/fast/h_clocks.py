@@ -98,7 +98,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Accesses that race with some earlier op of a source stream, by (op, access, source)."""
+    """Accesses that race with an earlier op of a source stream, sorted by (op, access, source)."""
 
     access: Int64s
     source: Int64s

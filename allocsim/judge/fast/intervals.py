@@ -1,7 +1,7 @@
 """Find intersections of half-open ranges and of rectangles, by output-sensitive, vectorised joins.
 
-    join(a, b)           pairs of ranges, one from each side, that carry one key and share a point
-    conflicts(r)         pairs of rectangles (time x address) that share a point
+    join(a, b)           returns pairs of ranges, one from each side, with equal keys and a common point
+    conflicts(r)         returns pairs of rectangles (time x address) that share a point
 
 Both return every pair exactly once, list at most `cap` pairs, and report whether there are more. So
 a million rectangles over one point need memory for only `cap` pairs. The caller must remove empty

@@ -6,12 +6,12 @@ Every problem of the document is judged, even if no plan was made from it. The p
 with the accesses of its program with no upload left out. There is one record for each (problem,
 buffer), or for each (problem, pair).
 
-    LifetimeTooShort   `start` after the first access or `stop` not after the last one; or a believed gap covers a step of a segment
-    MissingPin         in place of LifetimeTooShort, if readers lie outside the lifetime, all of them `host.read`, and no gap is at fault
-    LifetimeTooLong    (warning) some believed step outside the gaps lies in no segment of the buffer (`live`); pinned buffers and
-                       buffers without accesses are left out
-    BadSize            believed nbytes below the buffer's
-    BadShare           a believed pair that is not permissible (`s_in_place`)
+    LifetimeTooShort   `start` is after the first access, or `stop` is not after the last access, or a believed gap covers a step of a segment
+    MissingPin         replaces LifetimeTooShort, if readers are outside the lifetime, all are `host.read`, and no gap is at fault
+    LifetimeTooLong    (warning) some believed step outside the gaps is in no segment of the buffer (`live`); pinned buffers and
+                       buffers without accesses are not reported
+    BadSize            the believed nbytes are below the buffer's nbytes
+    BadShare           a believed pair is not permissible (`s_in_place`)
 
 For the first two kinds, `op` is the first reader outside the lifetime, or else the first writer
 outside the lifetime. If only a gap is at fault, `op` is the first access in or after the gap.

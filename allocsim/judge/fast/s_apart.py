@@ -4,10 +4,10 @@
 A *mark* is a number that identifies, in either replay, the write that produced the content of a
 unit:
 
-    NEVER                    no write
+    NEVER                    no write stored the content
     CONTENT - identity       the content from before the first run
-    number of a write        `first number of the run + value`, while no `same` has moved the content
-    beyond all of these      a moved mark: (number, shift, run) in the table of `Marks`
+    number of a write        `first number of the run + value`, if no `same` has moved the content
+    higher numbers           a moved mark: (number, shift, run) in the table of `Marks`
 
 A unit at place p of its memory with a mark of shift s holds unit `p - s` of the written buffer. So
 two units hold the same tag exactly if the numbers and `p - s` agree, because a value never moves

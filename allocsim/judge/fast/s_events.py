@@ -6,10 +6,10 @@ whatever their steps are. `buffer` is the allocated or freed buffer, and `step` 
 There is one record for each faulty event. An allocation over several live buffers has one record
 for each of these buffers.
 
-    DoubleFree           a free of a buffer that was freed after its last allocation
-    FreeOfUnallocated    a free of a buffer that was never allocated
-    AllocOverLive        an allocation of a buffer that is still allocated, or whose slot shares a byte with that of a buffer still
-                         allocated; `other_buffer` is the buffer still allocated
+    DoubleFree           an event frees a buffer that was freed after its last allocation
+    FreeOfUnallocated    an event frees a buffer that was never allocated
+    AllocOverLive        an event allocates a buffer that is still allocated, or a buffer with a slot that shares a byte with the slot of
+                         a buffer that is still allocated; `other_buffer` is the latter
 
 If a plan may place a donor and a recipient over each other (`s_overlap`) and their slots share a
 byte, allocating the recipient over the donor is not a defect. From then on the recipient owns the

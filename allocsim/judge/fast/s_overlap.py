@@ -4,8 +4,8 @@ Two buffers with slots in one arena conflict at a step of a run if their ranges
 `[offset, offset + nbytes of the buffer)` share a byte, both are live at the step, and they may not
 share. Live steps are derived (`live`). For a program without ops, they are the problem's believed
 lifetimes without the gaps. Zero-byte buffers and buffers in memory of their own overlap nothing.
-Buffers are compared whole; a buffer of which a part is shared must be split into two buffers.
-Buffers of different runs do not overlap: `s_dataflow` judges the reads of later runs.
+Buffers are compared whole; to share a part of a buffer, split the buffer into two. Buffers of
+different runs do not overlap: `s_dataflow` judges the reads of later runs.
 
 Two buffers may share bytes at a step
     by tags      if every byte that is live in both has one tag in both, and there is such a byte (`s_tags`)

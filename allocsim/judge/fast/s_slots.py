@@ -5,11 +5,11 @@ Every plan that some run uses is judged against the buffers of the executed prog
 record for each (plan, buffer), for the first program with the defect. For a program without ops,
 the problem's sizes and lifetimes are used, and a buffer counts as used if it is believed to live.
 
-    OutOfBounds   the slot's offset is negative, or its end beyond the arena's capacity; or a value reaches outside the buffer
-    Undersized    the slot's nbytes below the buffer's
-    Misaligned    the offset no multiple of the buffer's alignment
-    WrongArena    the slot in another arena than the buffer's
-    Unplaced      no slot (`null`) for a buffer that some op of a run reads or writes
+    OutOfBounds   the slot's offset is negative, its end is beyond the arena's capacity, or a value reaches outside the buffer
+    Undersized    the slot's nbytes are below the buffer's nbytes
+    Misaligned    the offset is not a multiple of the buffer's alignment
+    WrongArena    the slot is in another arena than the buffer's arena
+    Unplaced      a buffer that some op of a run reads or writes has no slot (`null`)
 
 The first four kinds apply to slots in an arena. Only a value that reaches outside its buffer is
 reported wherever the buffer is. For `OutOfBounds`, `value` is the first value that reaches outside,

@@ -7,12 +7,12 @@ The plain judge is slow and short, and can be read in an evening. It works on li
 one loop for each rule of the format, and uses no screens and no columns. It needs only the standard
 library. Its records (`allocsim.judge.violations`) have no sentences.
 
-    ranges                              lists of ranges, and an address space of what each range holds
-    document_records, native_reader     a document as records, and how the native JSON becomes one
-    on_trial                            which ops access each buffer, when it is live, where it lies
-    replay                              the two replays, and which buffers hold equal content
-    alias_rule                          the alias contract, and writes that it forbids
-    overlap, plan_rules, beliefs, races one kind of defect each; `overlap` also computes `Stats`
+    ranges                              handles lists of ranges, and address spaces with an entry for each range
+    document_records, native_reader     define a document as records, and convert the native JSON to records
+    on_trial                            finds the ops that access each buffer, its live steps and its place
+    replay                              does the two replays, and finds buffers with equal content
+    alias_rule                          applies the alias contract, and finds forbidden writes
+    overlap, plan_rules, beliefs, races find the other kinds of defect; `overlap` also computes `Stats`
 
 This package does not examine the computations of kernels and the numbers in buffers.
 """
@@ -48,8 +48,8 @@ def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, s
 
     Args:
         document: the document, as `read` returns it.
-        limit: the most violations, and the most warnings, that are listed; counts stay exact.
-        kinds: parsed JSON of a table of alias contracts by kind, for ops whose `in_place` is `null`.
+        limit: the largest number of violations, and of warnings, listed; counts stay exact.
+        kinds: parsed JSON of a table of alias contracts by kind, for ops with `in_place` `null`.
         strict: count each `AssumedInPlace` as a violation, not as a warning.
 
     Raises:

@@ -3,10 +3,10 @@
 
 The rule applies to every operand and every result of an op that share a bit under the plan:
 
-    safe      exact: both begin at one address and their layouts are the same; bytes: both begin at one address, both are one range of bits,
-              the result is no larger in bytes; whole: anything. Of a `same`: both cover equal sets, or `whole`
-    assumed   nobody knows what the op, no `same`, promises of the pair, and it is an exact alias
-    unsafe    anything else
+    safe      exact: both begin at one address and have the same layout; bytes: both begin at one address, both are one range of bits,
+              and the result is no larger in bytes; whole: always. For a `same`: both cover equal sets, or `whole`
+    assumed   the op is not a `same`, its promise for the pair is not known, and the pair is an exact alias
+    unsafe    all other pairs
 
 An op *joins* a pair of buffers (donor, recipient) if it promises a pair of values in these, or if
 its promise is unknown and such a pair is assumed. A `same` joins any of its operands and results,

@@ -3,11 +3,11 @@
 Beliefs are judged for every problem, with no upload left out. There is one record for each
 (problem, buffer) or (problem, pair) and kind. Without ops, only sizes are judged.
 
-    LifetimeTooShort   `start` after the first access, `stop` not after the last one, or a gap covers a step of a segment
-    MissingPin         an access outside [start, stop), where some is a read, every read is by a `host.read`, and no gap is at fault
-    LifetimeTooLong    (warning) a believed step, gaps taken out, lies in no segment, unless the buffer is pinned or nothing accesses it
-    BadSize            fewer bytes than the buffer has
-    BadShare           a pair that never lives at one step, or may not share at one at which both do, laid at one address, all others apart
+    LifetimeTooShort   `start` is after the first access, `stop` is not after the last access, or a gap covers a step of a segment
+    MissingPin         accesses are outside [start, stop), some are reads, every such read is by a `host.read`, and no gap is at fault
+    LifetimeTooLong    (warning) a believed step outside the gaps is in no segment, unless the buffer is pinned or has no access
+    BadSize            the believed size is below the buffer's size
+    BadShare           a pair never lives at one step, or may not share bytes at a common step, with both at one address and all others apart
 
 `op` is the first reader outside the lifetime, else the first writer outside the lifetime, else the
 first access in or after the faulty gap.

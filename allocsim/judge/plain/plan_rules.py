@@ -8,9 +8,9 @@ buffer is used if it is believed to live.
 
 Events are judged in list order. Each faulty event, and each buffer allocated over, has a record.
 
-    DoubleFree          a free of a buffer that was freed after its last allocation
-    FreeOfUnallocated   a free of a buffer that was never allocated
-    AllocOverLive       an allocation of a buffer that is still allocated, or whose slot shares a byte with another allocated buffer's
+    DoubleFree          an event frees a buffer that was freed after its last allocation
+    FreeOfUnallocated   an event frees a buffer that was never allocated
+    AllocOverLive       an event allocates a buffer that is still allocated, or with a slot that shares a byte with another allocated buffer's
 
 If donor and recipient may share bytes under the plan, allocating the recipient over the donor is
 not a defect. From then on the recipient owns the bytes, and the donor may be freed once.

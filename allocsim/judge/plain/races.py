@@ -97,7 +97,7 @@ def _in_order(runs: Sequence[RunOnTrial]) -> bool:
 
 
 def _accesses(run: RunOnTrial) -> Iterator[RacingAccess]:
-    """Yield the accesses of a run to at least one bit."""
+    """Yield the accesses of a run that cover at least one bit."""
     program = run.program
     for step, op in run.live.ops.items():
         sides = [(False, value) for value in op.operands]

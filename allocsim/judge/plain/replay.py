@@ -4,12 +4,12 @@
 A *tag* is `(run, value, shift, by)`: bit `p` of a memory holds bit `p - shift` of `value`, which
 `run` wrote. Initial content has run `CONTENT` and the name of its buffer as value. `by` is the run
 that stored the bit at its place; `by` may be later than `run` if a `same` moved the bit. In the
-replay *apart*, every buffer has memory of its own; in *planned*, its plan's address.
+replay *apart*, each buffer has its own memory; in *planned*, each has its plan's address.
 
-    apart holds no tag                                                 `UninitialisedRead`
-    the value's op (no view) gave another tag than apart holds         `OverwrittenRead`
-    planned holds another tag than apart                               `StaleRead`
-    apart, another run put it there; the buffer is not persistent      `HistoryRead`, beside the others
+    apart, the bit has no tag                                          `UninitialisedRead`
+    apart, the bit has another tag than the value's op (no view) wrote `OverwrittenRead`
+    planned, the bit has another tag than apart                        `StaleRead`
+    apart, another run stored the bit; the buffer is not persistent    `HistoryRead`, beside the others
 
 If the upload of a value was left out, a read may find content or any run's tag of the value.
 `bytes` are all bytes of the read with the defect; the witnesses belong to the first byte.

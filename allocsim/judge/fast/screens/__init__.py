@@ -1,8 +1,8 @@
 """Provide screens, compiled passes that select the rows that the judge's checks must examine.
 
-    reads        reads that may find other bytes than they must, of a whole session
-    rectangles   buffers that may lie over each other while both live
-    late         accesses of several streams that may race
+    reads        selects reads that may find wrong bytes, of a whole session
+    rectangles   selects buffers that may share bytes while both live
+    late         selects accesses of several streams that may race
 
 A screen only selects: it may select too many rows, never too few, and it reports no defect. The
 plain checks make every record, and `check(document, plain=True)` uses no screen. The judge gets

@@ -5,8 +5,8 @@ There are two kernels. Each kernel is a *screen*, which selects the reads that t
 compare. A screen may select too many reads, but never too few. The plain code decides whether a
 read has a defect, and makes the record.
 
-    stray_apart       reads that may find, with every buffer apart, other bytes than this run wrote for them
-    stray_planned     reads that may find, as planned, bytes that another buffer's write left there
+    stray_apart       selects reads that may find, with every buffer apart, other bytes than this run wrote for them
+    stray_planned     selects reads that may find, as planned, bytes of another buffer's write
 
 An *axis* is one address space as a sorted list of segments of equal owner, stored in chunks.
 `counts[0]` is the number of chunks in use. `heads[p]` is the first start of the p-th chunk, and

@@ -6,10 +6,10 @@ read of a `same`, all reads must be compared. Each of its two questions is one l
 which neighbours of one owner are joined. So a read of a million pieces costs no more than a read of
 one piece:
 
-    apart      for a value made by an op: did this op write each of its bytes last? For others: did this run write each byte last?
-    planned    was the last write to each byte, at its planned place, a write to this buffer? Then it is the last writer apart, too, for
-               each write to a byte of a buffer apart also writes its planned place, as long as the
-               buffer stays at one place
+    apart      Did the op that made the value write each of its bytes last? For a value without an op: did this run write each byte last?
+    planned    Was the last write to each byte, at its planned address, a write to this buffer? If so, the writer is also the last writer
+               apart, because each write to a byte apart also writes its planned address, as long
+               as the buffer stays at one address
 
 Apart, buffers do not affect each other; as planned, address spaces do not affect each other. So
 accesses are processed buffer by buffer, or space by space (`_Chains`), through all runs in order,

@@ -1,7 +1,7 @@
 """Find the pairs of rectangles (time x address) that share a point, among many rectangles, by a
 compiled sweep over time.
 
-    met(start, stop, low, high, cap=...)    pairs of rows of `[start, stop) x [low, high)` that meet, and whether there are more
+    met(start, stop, low, high, cap=...)    pairs of rows of `[start, stop) x [low, high)` that share a point, and whether there are more
 
 Rows are processed in order of start. The rows that are alive at a time are leaves of a tree, in
 order of `low`; a leaf without a live row is `FLOOR`. A node holds the highest `high` below it. A
