@@ -135,7 +135,7 @@ def _finder(r: _Record) -> str:
 
 
 def _stale(r: _Record) -> str:
-    content = r.more.want_content or (r.v.program or 0, r.v.buffer or 0)  # or an op wrote it
+    content = r.more.want_content or (r.v.program or 0, r.v.buffer or 0)  # unused if an op wrote it
     wanted = r.witness(r.v.want_run, r.v.want_op, r.more.want_value, content)
     found = _finder(r)
     if found == wanted:

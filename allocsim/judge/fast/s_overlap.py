@@ -133,7 +133,7 @@ def _conflicts(case: TrialDocument, trial: Trial, met: _Meetings) -> _Conflicts:
     pair, step = pair[order], step[order]
     # buffers with several segments may conflict several times
     once = np.unique(pair, return_index=True)[1]
-    if trial.problem is None:  # records are listed in order of buffers
+    if trial.problem is None:  # else records have no step and stay in order of buffers
         once.sort()
     pair, step = pair[once], step[once]
     return _Conflicts(step=step, buffer=pair // count, other=pair % count, cut=met.cut)
