@@ -279,12 +279,12 @@ class Dossier:
 
     @cached_property
     def short(self) -> frozenset[tuple[int | None, int | None]]:
-        """(problem, buffer) of each believed lifetime that leaves out an access."""
+        """The (problem, buffer) of each believed lifetime that leaves out an access."""
         return frozenset((v.problem, v.buffer) for v in self.beliefs if v.kind in {"LifetimeTooShort", "MissingPin"})
 
     @cached_property
     def bad_pairs(self) -> frozenset[tuple[int, int, int]]:
-        """(problem, donor, recipient) of each believed pair that may not share bytes."""
+        """The (problem, donor, recipient) of each believed pair that may not share bytes."""
         return frozenset(
             (v.problem, v.buffer, v.other_buffer)
             for v in self.beliefs
