@@ -24,7 +24,9 @@ def test_a_right_document_within_the_steps_is_clean_and_beyond_them_says_what_wa
 
     assert check(inside).clean
     assert check(crowded(520, 1)).clean
-    with pytest.raises(ModelError, match=r"these parts were not examined: whether results of an op overlap from run 1 on, of 3 runs"):
+    with pytest.raises(
+        ModelError, match=r"these parts were not examined: whether results of an op overlap from run 1 on, of 3 runs"
+    ):
         check(beyond)
 
 

@@ -66,7 +66,9 @@ def test_where_nothing_was_found_there_is_no_verdict(monkeypatch: pytest.MonkeyP
     document = _session(100, late=False, history=True)
     assert check(document).clean
     monkeypatch.setattr(fast, "WORK", 500)
-    with pytest.raises(ModelError, match="no verdict: no violation was found, but these parts were not examined: what reads find"):
+    with pytest.raises(
+        ModelError, match="no verdict: no violation was found, but these parts were not examined: what reads find"
+    ):
         check(document)
     assert check(document, unbounded=True).clean
 
