@@ -31,8 +31,9 @@ class Start(RecordEvent, frozen=True, kw_only=True, tag="start"):
     inplace_ops: tuple[str, ...]
     recorder: Annotated[int, msgspec.Meta(ge=1, le=6)] = 1
     """The recorder's version. Version 1 logs only the end of a state restore. Version 2 adds the
-    beginning of the restore, and 3 the ends of schedulers, backends and events. Version 4 adds
-    resets, reserves and steps, 5 the requests of schedulers (`inside`), and 6 the `again` lines.
+    beginning of the restore. Version 3 adds `ended` lines: frees of schedulers, backends and
+    events. Version 4 adds `reset`, `reserve` and `opt` lines, version 5 adds `inside` lines, and
+    version 6 adds `again` lines.
     """
 
 
@@ -88,10 +89,10 @@ class GraphTold(RecordEvent, frozen=True, kw_only=True, tag="graph"):
 
 
 class ThereAgain(RecordEvent, frozen=True, kw_only=True, tag="again"):
-    """Tensors or a graph that exist again, unchanged, at the address they had when freed."""
+    """Tensors, and a graph unless `graph` is 0, that exist again unchanged at their old address."""
 
     tensors: tuple[Address, ...] | None = None
-    """Addresses of the tensors; None for the tensors of the last `again` line of this graph."""
+    """Addresses of the tensors; None for the same tensors as in the graph's last `again` line."""
     graph: Address = 0
 
 
@@ -104,7 +105,7 @@ class Planned(RecordEvent, frozen=True, kw_only=True, tag="plan", rename={"sched
 
 
 class SchedulerReset(RecordEvent, frozen=True, kw_only=True, tag="reset"):
-    """A scheduler was reset: its next plan may reuse the memory of all tensors placed before."""
+    """A scheduler was reset: its next plan may reuse the bytes of the tensors it placed before."""
 
     by: Address
 
@@ -160,7 +161,7 @@ class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start
 
 
 class ElementsTold(RecordEvent, frozen=True, kw_only=True, tag="elements"):
-    """The bytes of a leaf in base64, logged if they differ from the bytes last logged there."""
+    """The bytes of a leaf in base64, logged if other bytes were last logged for its address."""
 
     t: Address
     bytes: str
@@ -168,7 +169,7 @@ class ElementsTold(RecordEvent, frozen=True, kw_only=True, tag="elements"):
 
 class RunBegins(RecordEvent, frozen=True, kw_only=True, tag="run"):
     """A graph is computed. `waits` is true if the call waits for the end. The leafs in `changed`
-    have other bytes than the last run or call left there; the leafs in `same` have the same bytes.
+    have other bytes than the last run or call left in them; the leafs in `same` have equal bytes.
     """
 
     by: Address
@@ -226,14 +227,19 @@ class BackendTold(RecordEvent, frozen=True, kw_only=True, tag="backend"):
 
 
 class SchedulerAsked(RecordEvent, frozen=True, kw_only=True, tag="inside", rename={"scheduler": "in"}):
-    """A request of a scheduler. `split`: backend `by` computes the nodes from `first` to `last`.
+    """A request of a scheduler; `word` names its kind.
+
+    `split`: backend `by` computes the `count` nodes from `first` to `last`.
     `copy`: backend `by` copies tensor `first` of backend `other` to tensor `last`, asynchronously.
-    `copied`: the host copied tensor `first` to tensor `last`. `got`: the host read all of tensor
-    `first`. `sent`: `count` bytes of tensor `first`, from byte `last` on, are written from the host
-    address `other`, asynchronously if `by` is a backend. `fetched`: these bytes of tensor `first`
-    are read into the host address `other`. `record`: event `by` is recorded on backend `other`.
-    `wait`: backend `other`, or the host (0), waits for event `by`. `sync`: the host waits for all
-    work of backend `by`.
+    `copied`: the host copied tensor `first` to tensor `last`.
+    `got`: the host read all of tensor `first`.
+    `sent`: `count` bytes of tensor `first`, from byte `last` on, are written from the host address
+    `other`, asynchronously if `by` is a backend.
+    `fetched`: `count` bytes of tensor `first`, from byte `last` on, are read into the host address
+    `other`, asynchronously if `by` is a backend.
+    `record`: event `by` is recorded on backend `other`.
+    `wait`: backend `other`, or the host (0), waits for event `by`.
+    `sync`: the host waits for all work of backend `by`.
     """
 
     scheduler: Address
@@ -299,8 +305,8 @@ class NumbersTold(RecordEvent, frozen=True, kw_only=True, tag="numbers"):
 
 
 class MaskTold(RecordEvent, frozen=True, kw_only=True, tag="mask"):
-    """A mask, logged while a batch is computed: each row has the ranges of its finite columns, a
-    range as its first column and the column after its last.
+    """A mask, logged while a batch is computed. Each row lists the ranges of its finite columns; a
+    range is two numbers, its first column and the column after its last column.
     """
 
     t: Address

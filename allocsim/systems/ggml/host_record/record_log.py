@@ -11,14 +11,15 @@ Contract
   line, as a killed process leaves behind, is ignored. Any other line that is no event raises
   DocumentError with the line's number.
 * A log that still grows is read piece by piece (`LogReading`), with the same result.
-* A tensor logged again at its address is another tensor if its op, type or shape differs, and the
-  same tensor if only memory, flags or sources differ. The tensor's buffer is the buffer that
-  existed at the logged buffer address when the tensor was logged.
+* A tensor logged again at its address is another tensor if its op, type, shape, strides or view
+  offset differs, and the same tensor if only memory, flags or sources differ. The tensor's buffer
+  is the buffer that existed at the logged buffer address when the tensor was logged.
 * A scheduler, backend or event at the address of a freed one is likewise another object.
 * Tensors that a scheduler placed before a reset keep their addresses, which the next plan does not
-  respect. If a later graph has leafs among these tensors, and other tensors overwrite such a leaf
-  while it is needed, all tensors of the graph that were placed before the reset count as freed
-  before that run. Otherwise the tensors keep their memory.
+  respect. Suppose that a later graph has leafs among these tensors, and that one of these tensors
+  shares bytes with another tensor of the graph while both are needed. Then all tensors of the graph
+  that were placed before the reset count as freed before that run. Otherwise these tensors keep
+  their memory.
 * A tensor's flags are the flags that the planner knew when it placed the tensor's memory.
 
 O(lines). What this module does not see: whether an event is a fault.
@@ -159,13 +160,13 @@ class RecordedRun:
     bare: frozenset[RecordedTensor] = frozenset()
     """Leafs without memory before the call that computed: the host cannot have filled them."""
     unmade: Placed = ()
-    """Results of the graph passed to the call, if the scheduler computed another graph instead."""
+    """Results requested by the call and not computed, because the scheduler ran another graph."""
     step: int = 0
     """Number of the ggml_opt evaluation to which this run belongs, from 1; 0 for none."""
     elements: dict[RecordedTensor, str] = field(default_factory=dict)
     """Bytes of leafs in base64, for the leafs whose bytes were logged."""
     asked: list[SchedulerAsked] = field(default_factory=list)
-    """The requests of the run's scheduler to its backends, in order; backends have numbers."""
+    """The requests of the run's scheduler in order; they name backends and events by number."""
     life: int = 0
     """How often the graph was rebuilt unchanged at its address before this run."""
 
@@ -246,22 +247,25 @@ class RecordLog:
     backends: dict[int, BackendTold] = field(default_factory=dict)
     """Number -> backend, for the backends of schedulers that have several backends."""
     ordered: list[Waited | EventRecorded | EventWaited] = field(default_factory=list)
-    """The host's waits, and backend events recorded or waited for, in order, named by number."""
+    """The host's waits, and the records and waits of backend events, in order, by number."""
     waits: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Backend or scheduler -> pairs (event, reached) in order: after `event` the host knows that
     all work submitted before `reached` has ended.
     """
 
     def outgrown(self, memory: RecordedBuffer) -> int | None:
-        """Return the bytes that the last successful reservation before this buffer's allocation
-        requested, if the buffer is larger; None if it is not, or if several buffers were reserved.
+        """Return the reserved size in bytes that this buffer outgrew, or None.
+
+        That is the size after the last successful reservation before the buffer was first logged,
+        if the buffer is larger. None if there is no such reservation, or if that reservation has no
+        size or several sizes other than 0.
         """
         before = [one for one in self.reserved.get(self.laid_by.get(memory, 0), ()) if one.done and one.n < memory.born]
         sizes = [size for size in before[-1].sizes if size] if before else []
         return sizes[0] if len(sizes) == 1 and sizes[0] < memory.size else None
 
     def waited(self, by: int, told: int, reached: int) -> None:
-        """Note: after event `told` the host knows that work of `by` before `reached` has ended."""
+        """Note that the host knows after event `told`: `by` has ended all work before `reached`."""
         waits = self.waits.setdefault(by, [])
         waits.append((told, max(reached, waits[-1][1] if waits else 0)))
 
@@ -314,7 +318,7 @@ class LogReading:
         self.backends: dict[int, tuple[int, ...]] = {}
         """Backend or scheduler -> the backends of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
-        """Backend -> host address -> (end, touch) of the last read into it, until waited for."""
+        """Backend -> host address -> (end, touch) of the last read into it; a wait removes them."""
         self.computing: dict[int, RecordedRun] = {}
         """Backend or scheduler -> its last run."""
         self.recorded: dict[int, tuple[int, int]] = {}
@@ -489,8 +493,8 @@ class LogReading:
 
     def _listed(self, event: GraphTold | ThereAgain) -> None:
         """Follow the lists of a graph, or tensors that exist again unchanged. A tensor that exists
-        again keeps its generation only if its whole graph exists again, its buffer is the same, and
-        its flags are the flags that the planner knew.
+        again keeps its `RecordedTensor` only if its whole graph exists again, its buffer is the
+        same, and its flags are the flags that the planner knew.
         """
         if isinstance(event, GraphTold):
             self.graphs[event.at] = event.leafs, event.nodes
@@ -620,8 +624,9 @@ class LogReading:
             self.log.laid_by.setdefault(memory, actor)
 
     def _trampled(self, event: RunBegins, laid: Laid) -> bool:
-        """Free, one by one, the tensors placed before a scheduler's reset that this run needs, if
-        the run places other tensors over their bytes; return whether it does.
+        """Move each tensor of the run that was placed before a reset to a freed buffer of its own,
+        if some of these are leafs and one shares bytes with another tensor while both are needed.
+        Return whether any tensor was moved.
         """
         old = {
             one.tensor: one
@@ -651,8 +656,8 @@ class LogReading:
         return True
 
     def _unmade(self, by: int, nodes: Placed) -> Placed:
-        """Return the results of the requested graph that are no nodes of the computed graph and
-        that no other such result reads.
+        """Return the results of the requested graph that are not in the computed graph and that no
+        other such result reads.
         """
         _, listed = self.graphs[self.asked.graph] if self.asked and self.asked.by == by else ((), ())
         if not listed:
@@ -731,5 +736,5 @@ def _share(one: PlacedTensor, other: PlacedTensor) -> bool:
 
 
 def _layout(told: TensorTold) -> tuple[object, ...]:
-    """Return op, type, shape, strides and view offset; a tensor that differs in one is another."""
+    """Return op, type, shape, strides and view offset; another tensor differs in one of these."""
     return told.op, told.type, told.ne, told.nb, told.view_offs

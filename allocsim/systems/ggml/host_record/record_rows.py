@@ -41,7 +41,7 @@ NamedBytes = tuple[str, int, int, int]
 """A written byte range: name, number of the arena, offset in the arena, size in bytes."""
 
 MOST_REFERENCES: Final = 64
-"""The most graphs for which the table of references is kept; a dropped table is computed again."""
+"""The most graphs whose tables of references are kept; a dropped table is computed again."""
 
 
 @dataclass(slots=True)

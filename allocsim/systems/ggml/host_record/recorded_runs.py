@@ -56,7 +56,7 @@ BOTH: Final = INPUT | OUTPUT
 """The flags of a scheduler's copies, which keep allocators from reusing the copies' bytes."""
 
 KEPT: Final = 3
-"""The most repetitions of a block of equal runs that are judged."""
+"""The most repetitions of a block of runs that are kept and judged."""
 
 LONGEST: Final = 4
 """The most runs in a repeated block."""
@@ -73,7 +73,8 @@ class RunFacts:
     run: RecordedRun | None = None
     given_back: RecordedBuffer | None = None
     left_out: dict[RecordedTensor, str] = field(default_factory=dict)
-    """Leaf that was not uploaded and lost its content -> the run or upload that overwrote it."""
+    """Leaf that was not uploaded and lost its content -> what overwrote it; "" if its memory was
+    freed or is new."""
     assumed: set[RecordedTensor] = field(default_factory=set)
     """Leafs that are assumed to be uploaded before the run, without a recorded upload."""
     reads: set[Read] = field(default_factory=set)
@@ -127,7 +128,7 @@ Kept = TypeVar("Kept")
 
 
 def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None:
-    """Append a step; if its block of steps then follows three equal blocks, remove the block."""
+    """Append a step; if it completes a fourth equal block of steps in a row, remove that block."""
     steps.append(step)
     for length in range(1, LONGEST + 1):
         keys = [key(one) for one in steps[-length * (KEPT + 1) :]]
@@ -150,7 +151,7 @@ def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:
 
 
 def copy_in_turn(run: RecordedRun) -> int | None:
-    """Return the number of the input copy that a pipelined scheduler uses in a run, else None."""
+    """Return the number of the input copy that a pipelined run uses; None for other runs."""
     spare = {*spare_copies(run).values()}
     return next(number for number in range(len(spare) + 1) if number not in spare) if spare else None
 
@@ -218,7 +219,7 @@ class FollowedHost:
         self.placed: dict[RecordedTensor, Span] = {}
         """Root -> its byte range in its last run."""
         self.forms: dict[tuple[int, frozenset[RecordedBuffer]], _GraphForm] = {}
-        """Graph and dead buffers -> the facts that all such runs share."""
+        """(Graph, freed buffers) -> the facts that all runs with both have in common."""
         self.taken_by: dict[int, _GraphForm] = {}
         """Index of a run in `done` -> the facts that the run's graph gives (`_GraphForm`)."""
         self.laid: dict[RecordedTensor, Touch] = {}
@@ -288,7 +289,7 @@ class FollowedHost:
         return there and whole and (laid.start, laid.stop) in self.leafs[touch.root].uploaded
 
     def _overlaid(self, place: int, root: RecordedTensor, span: Span) -> Touch | None:
-        """Return an upload after the run, to another tensor, that overwrote one of these bytes."""
+        """Return an upload to another tensor, after the run, over a byte of `span`, or None."""
         behind = self.done[place].event
         behind_it = (touch for other, touch in self.laid.items() if touch.event > behind and other is not root)
         return next((touch for touch in behind_it if _meet(span, _written(touch))), None)
@@ -304,8 +305,8 @@ class FollowedHost:
     def _in_flight(self, place: int, touch: Touch) -> bool:
         """Return whether a run may still be executing.
 
-        The log does not say which backend of a scheduler computes a tensor, so an access by any of
-        them counts as ordered after the run.
+        The log does not say which backend of a scheduler computes a tensor. So an access by any of
+        its backends counts as ordered after the run, and a wait for any of them as the run's end.
         """
         run = self.done[place].run
         if run is None or run.waits or touch.by in (run.by, *run.backends):
@@ -334,7 +335,7 @@ class FollowedHost:
         return self.forms[id(run.nodes), dead]
 
     def _found(self, tensor: PlacedTensor, facts: RunFacts, run: RecordedRun) -> None:
-        """Decide whether a leaf of a run holds its upload, is assumed to, or was left out."""
+        """Decide whether a leaf of a run holds its upload, is assumed uploaded, or was left out."""
         root, memory = tensor.tensor, tensor.memory
         assert memory is not None
         span = _span(tensor.told, memory)
