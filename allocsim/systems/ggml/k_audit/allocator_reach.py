@@ -95,7 +95,7 @@ def same_layout(operands: Sequence[int], result: int) -> list[tuple[int, int]]:
 
 
 def rivals_of(library: Library, case: LibraryCase, victim: int) -> list[int]:
-    """Return the operand positions before `victim` that the allocator considers first (rivals)."""
+    """Return the positions of the rivals: operands before `victim` with the result's layout."""
     with LibraryWorkspace(library) as ws:
         ctx = ws.context(tensors=16)
         operands = [ctx.tensor(operand.dtype, *operand.ne) for operand in case.operands]

@@ -1,5 +1,5 @@
-"""Measure the memory accesses of each kernel of a ggml library: which bytes it reads, writes and
-leaves unwritten, and whether the number of threads changes its result.
+"""Measure the memory accesses of each kernel of a ggml library: the sources that it reads and
+writes, forbidden accesses, unwritten bytes, and results that depend on the number of threads.
 
 Contract
 --------
@@ -89,7 +89,10 @@ class GuardedAudit:
 def audit_guarded(
     child: Child, *, ops: Collection[str] | None = None, seed: int = 0, threads: Sequence[int] = THREADS
 ) -> GuardedAudit:
-    """Measure every op of the child's library, or only `ops`, with one thread and `threads`."""
+    """Measure every op of the child's library, or only `ops`.
+
+    Each op runs with one thread, and with each number of threads in `threads`.
+    """
     refused: list[dict[str, str]] = []
     made = _made(child, 0, child.call(count_forms), refused)
     chosen = list({json.dumps(one.rows): one for one in made if ops is None or one.op in ops}.values())
@@ -101,7 +104,7 @@ def audit_guarded(
             refused.append({"op": one.op, "types": one.words, "said": found.refused})
             continue
         rows.setdefault(one.op, ContractRow(op=one.op)).add(one, found)
-    # a form whose builder aborts has the builder's name, which in most cases is the op's name
+    # a form whose builder aborts is listed under the builder's name, mostly the op's name too
     refused = [one for one in refused if ops is None or one["op"].upper() in ops]
     tried = {one["op"].upper() for one in refused}
     absent = child.call(ops_without, {*rows})
@@ -114,7 +117,9 @@ def audit_guarded(
 
 
 def _made(child: Child, low: int, high: int, refused: list[dict[str, str]]) -> list[SingleOp]:
-    """Return the ops of the forms `low` to `high`; bisection adds aborting forms to `refused`."""
+    """Return the ops of the forms from `low` to before `high`. Add forms that abort (found by
+    bisection) and forms that the CPU does not support to `refused`.
+    """
     if low == high:
         return []
     try:
@@ -140,8 +145,8 @@ def builder_of(library: Library, number: int) -> str:
 
 
 def make_forms(library: Library, low: int, high: int) -> tuple[list[SingleOp], list[str]]:
-    """Task: return the ops of the forms `low` to `high`, each as a graph of its own, and the
-    builders of the forms that the CPU does not support.
+    """Task: return the ops of the forms from `low` to before `high`, each as a graph of its own,
+    and the builders of the forms that the CPU does not support.
     """
     made = [(case.variant, rows_of(library, case)) for case in list(forms(library))[low:high]]
     return [one for _, found in made for one in found], [variant for variant, found in made if not found]

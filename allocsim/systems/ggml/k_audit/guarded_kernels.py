@@ -8,8 +8,8 @@ Contract
   source (CPY, SET_ROWS, `*_inplace`) stays a view of that source.
 * `guard(library, ops)` runs each graph in a `_Room`: every leaf, the result and the work buffer
   have red zones of `REDZONE` bytes before and after them. Bytes between the elements of a strided
-  operand belong to the red zones. All bytes outside of operands' elements are filled with one byte
-  value. Three runs with one thread use these fill bytes:
+  operand belong to the red zones. A fill byte is written to all bytes outside of the operands'
+  elements. Three runs with one thread use these fill bytes:
 
       run       around the tensors  in result and work buffer
       first     3E                  3E
@@ -27,9 +27,9 @@ Contract
   rounding (`ROUNDING`), or differs between equal runs. `Hang`: the op ran alone in its process and
   did not end within `patience` seconds, if `patience` is given. `Crash`: the process ended, or ggml
   reported a failure.
-* A kernel without findings is clean only for the measured runs. A read within `REDZONE` bytes
-  that changes no bit of the result is not found, and neither is a farther access outside of all
-  tensors.
+* A kernel without findings is clean only for the measured runs and elements. A read within
+  `REDZONE` bytes that changes no bit of the result is not found, and neither is a farther access
+  outside of all tensors.
 
 Addresses in findings are counted in bytes from the tensor's first byte; addresses before the tensor
 are negative. What this module does not see: plans, and which numbers are right.
@@ -79,7 +79,7 @@ FATAL: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.
 """Signals that a faulty kernel causes; a time limit or a lack of memory sends other signals."""
 
 HURRY: Final = 0.1
-"""The part of `patience` allowed to an op that shares a fork; a slower op runs again alone."""
+"""The part of `patience` allowed to an op that shares a fork; a slower op is run alone later."""
 
 THREADS: Final = (2, 4, 8)
 DRAWS: Final = 3
@@ -99,10 +99,10 @@ class Misdeed:
 
     kind: str
     where: str = ""
-    """The tensor in or around which the fault happened: `result`, `source 2` or `work buffer`."""
+    """The memory in or around which the fault happened, such as `result` or `source 2`."""
     start: int = 0
     nbytes: int = 0
-    """`start` is the first byte, counted from the tensor's; `nbytes` is the number of bytes."""
+    """First byte of the fault, counted from the tensor's first byte, and the number of bytes."""
     size: int = 0
     """Size of the tensor in bytes."""
     threads: int = 1
@@ -234,7 +234,7 @@ def guard(
 
 
 def guard_each(child: Child, ops: Sequence[SingleOp], *, patience: float = 0, **how: Any) -> list[Guarded]:
-    """Guard ops in a fork; if an op ends the fork, report that op and run the rest in other forks.
+    """Run `guard` in a fork; if an op ends the fork, report the op and run the rest in new forks.
 
     `patience`: seconds after which an op that runs alone is reported as `Hang`; 0 is no limit.
     `how`: the other arguments of `guard`.

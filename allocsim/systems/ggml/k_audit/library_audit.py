@@ -8,8 +8,9 @@ Contract
   `measured` is "safe" if both results have equal bytes in all cases, else "unsafe". `max_error` is
   the largest difference relative to the largest magnitude of the result apart; it is infinite if
   only one of the two results has a NaN somewhere.
-* Each case runs with every number of threads. With several threads and several rows in the result,
-  a case runs `REPEATS` times. `threads` is the lowest number of threads that showed a difference.
+* Each case runs with every number of threads. With several threads, a case runs `REPEATS` times if
+  its result has several rows and at least `RACING` bytes. `threads` is the lowest number of threads
+  that showed a difference.
   If a case is right with fewer threads and wrong with more, the pair races; `races_at` is the
   lowest number of threads with which such a case was wrong.
 * A kernel that leaves bytes of its result unwritten, even apart, is wrong wherever the result is
@@ -57,12 +58,12 @@ from allocsim.systems.ggml.k_audit.library_cases import FUSED_OP, LibraryCase, c
 THREADS: Final = (1, 2, 4)
 
 REPEATS: Final = 12
-"""Runs of a case with several threads and several rows, because a race shows only by chance."""
+"""The most runs of a case with several threads, because a race shows only by chance."""
 
 SEED: Final = 1501
 LAYOUTS: Final = ("over", "duplicate over", "shifted", "partial")
 VECTOR: Final = 32
-"""Size of a vector register in bytes; a shift of the layout `shifted`."""
+"""Size of a vector register in bytes; the layout `shifted` uses it as one of its shifts."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class LibraryAuditRow:
     """A case, in words, that leaves bytes of its result unwritten even apart; empty for none."""
 
     def add(self, threads: int, want: NDArray[Any], over: NDArray[Any] | None) -> None:
-        """Count a case: its result apart, and a result with `threads` that differs, or None."""
+        """Count a case run with `threads`: its result apart, and a result that differs, or None."""
         self.cases += 1
         if over is not None:
             self.unsafe += 1
@@ -96,8 +97,8 @@ class LibraryAuditRow:
     def public(self) -> dict[str, Any]:
         """Return the row as the command prints it.
 
-        ggml's in-place list declares exact aliases of one source safe. About a source that is
-        passed twice it declares nothing (None).
+        ggml's in-place list declares an exact alias of one source safe (True). It declares nothing
+        about a source that is passed twice (None), and no other layout is declared safe (False).
         """
         reached = bool(self.reach and self.reach.ways)
         return {
@@ -314,7 +315,8 @@ def run_fused(
     shift: int = 0,
 ) -> tuple[NDArray[Any], bool]:
     """Run the two nodes with the last result apart (`victim` None), or `shift` bytes after the
-    begin of an operand. Return the result, and whether the norm's own memory stayed unwritten.
+    first byte of operand `victim`. Return the result, and whether the norm's memory stayed
+    unwritten.
     """
     with LibraryWorkspace(library, threads=threads) as ws:
         ctx, last = ws.context(tensors=16, graph_size=16), ws.context(tensors=4)
@@ -363,7 +365,7 @@ class _Lie:
 
     victim: int
     shift: int | None
-    """Bytes from the operand's begin to the result's; None places the result apart."""
+    """Bytes from the operand's first byte to the result's; None places the result apart."""
     twins: tuple[int, ...] = ()
     """Operands that are placed at the victim's address."""
     words: str = ""
@@ -388,7 +390,8 @@ def _lies(layout: str, position: int, array: NDArray[Any], alike: Sequence[int])
 def _differing(run: Callable[[], tuple[NDArray[Any], Any]], threads: int, want: NDArray[Any]) -> NDArray[Any] | None:
     """Return a result that differs from `want`; None if no run gave such a result.
 
-    `run` is called several times only if several threads share the rows of the result.
+    `run` is called up to `REPEATS` times if several threads share the rows of a result of at least
+    `RACING` bytes, else once.
     """
     rows = max(want.size // max(want.shape[-1], 1), 1) if want.ndim else 1
     for _ in range(REPEATS if threads > 1 and rows > 1 and want.nbytes >= RACING else 1):
@@ -413,7 +416,7 @@ def _run(
     *,
     before: int = CANARY,
 ) -> tuple[NDArray[Any], list[tuple[int, int]]]:
-    """Run one case with its result placed as `lie` says (None: apart), over bytes `before`.
+    """Run one case with its result as `lie` says (None: apart), in memory filled with `before`.
 
     Return the result, and (position, slot) of the operands with the result's layout.
     """

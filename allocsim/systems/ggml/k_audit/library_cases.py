@@ -25,7 +25,8 @@ from allocsim.systems.ggml.access.library import Library
 from allocsim.systems.ggml.access.workspace import Context
 
 ROWS: Final = (1, 7, 33, 576)
-"""Lengths of rows: one element, fewer than a vector register holds, a multiple plus one, many."""
+"""Lengths of rows in elements: one, fewer than a vector register holds, one more than a multiple of
+the register, and many."""
 
 EVEN_ROWS: Final = (2, 8, 34, 576)
 """Lengths of rows for kernels that work on pairs of elements."""
@@ -75,7 +76,7 @@ class LibraryCase:
     operands: tuple[Operand, ...]
     build: Build
     makes: tuple[int, ...] | None = ()
-    """Dimensions of the f32 result; empty: those of the first operand; None: not known here."""
+    """Dimensions of an f32 result; empty: the result is like the first operand; None: not known."""
 
     def tensors(self, ctx: Context) -> list[int]:
         """Make a ggml tensor without memory for each operand."""

@@ -6,11 +6,11 @@ Contract
 * A row of `FORMS` is the text `builder | operands | arguments`. An operand is `type:ne`, the
   fastest dimension first, with `!param` if ggml requires that flag. The call takes the operands
   first. An argument is an integer, a real number, `true`, `false`, `null` for an omitted tensor, or
-  the name of a type. The argument `nb1(0)` is the stride of dimension 1 of operand 0 in bytes.
+  the name of a type. `nb1(0)` is the stride in bytes of dimension 1 of operand 0, f32 or i32.
 * `forms(library)` yields cases of all ops. For the ops in
   `allocsim.systems.ggml.k_audit.library_cases` it yields the first, the middle and the last case of
-  each variant and types. Then come the rows of `FORMS` whose builder the library exports. A row
-  does not name its op: the op is the one that the library builds.
+  each combination of variant and types. Then it yields the rows of `FORMS` whose builder the
+  library exports. A row does not name its op, because the library decides the op that it builds.
 * `without_form(library)` returns the ops of a library that no case makes, each with the reason.
 
 Shapes have odd lengths, lengths below and just above a vector register, several rows, heads and

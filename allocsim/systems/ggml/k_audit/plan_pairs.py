@@ -52,7 +52,7 @@ REPEATS: Final = 16
 """How many runs are made with each number of threads above 1."""
 
 RACE_REPEATS: Final = 1000
-"""How many runs are made if a row of the result depends on another row of the source."""
+"""The number instead of `REPEATS` if a row of the result depends on another row of the source."""
 
 DRAWS: Final = 2
 """Number of draws of elements. The first draw has the given elements, or elements that suit the ops
@@ -60,8 +60,8 @@ that read them; the second has normally distributed elements where these are all
 """
 
 MUTATIONS: Final = frozenset({"ACC", "SET", "SET_ROWS", "CPY", "OPT_STEP_ADAMW", "OPT_STEP_SGD"})
-"""Ops whose definition is to write into another tensor's memory; with a result apart they would
-compute something else.
+"""Ops that by definition write into another tensor's memory; with a result apart they would compute
+something else.
 """
 
 
@@ -163,7 +163,7 @@ def single_op(
 
 
 def plain_row(row: Mapping[str, Any], op: str) -> dict[str, Any]:
-    """Return a row of that op with the type and layout of a tensor, and no other facts."""
+    """Return a row for op `op` with the type and layout of a tensor, and no other facts."""
     kept = {column: row[column] for column in ("type", "ne", "nb", "nbytes")}
     return {
         **kept,
