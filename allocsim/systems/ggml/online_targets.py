@@ -38,7 +38,7 @@ LARGEST: Final = 1 << 26
 """Size in bytes of the buffer of a target without a capacity."""
 
 _TENSORS: Final = 256
-"""The least number of spare tensors for which a context has room."""
+"""The number of further tensors for which a context has room besides the requested number."""
 
 
 class _Nodes:
@@ -152,7 +152,7 @@ class _Context:
 
 
 class _Online:
-    """An online target that gives blocks at any alignment, from an allocator with a fixed one."""
+    """An online target with blocks at any alignment, over an allocator with a fixed alignment."""
 
     def __init__(self, inner: _Nodes | _Tensors, usual: int) -> None:
         self._inner, self._usual = inner, usual

@@ -26,8 +26,8 @@ def remarks_on(document: Document, causes: "Sequence[Cause]" = ()) -> dict[str, 
     """Return the curing calls, hints and assumptions by heading; empty headings are left out."""
     if "ggml" not in document.meta:
         return {}
-    from allocsim.systems.ggml.capture.capture_hints import hints_of  # noqa: PLC0415 - the bridge, for ggml alone
-    from allocsim.systems.ggml.curing_calls import curing_calls  # noqa: PLC0415 - the same
+    from allocsim.systems.ggml.capture.capture_hints import hints_of  # noqa: PLC0415 - imported only for a ggml document
+    from allocsim.systems.ggml.curing_calls import curing_calls  # noqa: PLC0415 - likewise
 
     said = {"in ggml": curing_calls(document, causes), "hints": hints_of(document), "assumed": assumptions_of(document)}
     return {name: texts for name, texts in said.items() if texts}

@@ -3,9 +3,10 @@
 Contract
 --------
 * `forward(loss)` returns the ops that the loss needs as plain data (`Forward`), in the engine's
-  order, which is also ggml's order. `build` makes the graph with ggml's own builders, with
-  `ggml_build_backward_expand` and one `ggml_opt_step_sgd` for each trainable parameter. The result
-  is a `transformer.LibraryTransformer`, so the same plans and modes apply to it.
+  order, which is also ggml's order. `build` makes the graph with ggml's own builders. Its `kind`
+  decides whether the graph also has ggml's backward graph (`ggml_build_backward_expand`) and one
+  `ggml_opt_step_sgd` for each trainable parameter. The result is a
+  `transformer.LibraryTransformer`, so the same plans and modes apply to it.
 * Parameters have memory of their own; inputs are in the compute buffer with the flag INPUT. Shapes
   are reversed: the engine's last dimension is ggml's first. Only f32 and i32 are supported. Names
   are kept.

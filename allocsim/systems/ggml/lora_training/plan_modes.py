@@ -3,11 +3,11 @@
 The module reproduces ggml issue 1501 step by step.
 
 Contract: `train(library, shape, mode, ...)` is a task for a child process. The task builds the
-graph, plans it in one of `MODES`, and runs SGD steps inside ggml. Before every compute it writes
-the inputs and resets the gradients. The modes differ only in the plan; arrays, ops and order are
-the same. `gradients` computes the gradient of every adapter once, in a graph without optimizer
-steps. No op of that graph reads a gradient, so the planner reuses no gradient's bytes before the
-host reads them.
+graph, plans it in one of `MODES`, and runs SGD steps inside ggml. Before every compute the task
+writes the inputs and resets the gradients. The modes differ only in the plan; arrays, ops and order
+are the same. `gradients` computes the gradient of every adapter once, in a graph without optimizer
+steps. No op of that graph reads an adapter's gradient, so the planner does not reuse the bytes of
+such a gradient before the host reads them.
 
 What this module does not see: which mode is right. Compare a mode with `apart`, where no byte is
 reused.
@@ -105,7 +105,7 @@ def descend(
 def gradients(
     library: Library, shape: Shape, mode: str, *, seed: int = 0, planner: str = "gallocr"
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the name and gradient of every adapter, at the initial weights."""
+    """Task: return name -> gradient for every adapter, at the initial weights."""
     arrays = initial(shape, seed)
     with LibraryWorkspace(library) as ws:
         return first_gradients(build(ws, shape, kind="train"), arrays, mode, planner=planner)

@@ -92,7 +92,8 @@ BATCH: Final = 256
 """The number of graphs that run in one fork."""
 
 FIRST_BATCH: Final = 16
-"""Size of the first batch if no cause is known: a new cause is tried on the rest of its batch."""
+"""Size of the first batch if no cause is known; it is small because the rest of a batch runs again
+for each new cause."""
 
 SPLIT_QUESTIONS: Final = 150
 """The most smaller recipes that are tried for a finding on two backends."""
@@ -324,8 +325,8 @@ def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Co
 def _cause(child: Child, planned: Document, known: Collection[str], *, numbers: bool = True) -> str:
     """Name a cause of the verdict on a planned graph: the first unknown cause, else the first.
 
-    Detector P runs every op of the graph, so it is used only if K and D find no new cause. Without
-    `numbers` all numbers were right, so that no kernel can be the cause.
+    Detector P runs every op of the graph, so P is used only if K and D find no new cause.
+    `numbers` is False if all outputs were right; then no kernel can be the cause.
     """
     names: list[str] = []
     for guards in (False, True):
@@ -454,6 +455,9 @@ class _Kept(Struct, frozen=True):
 
 
 def load(path: Path) -> GraphRecipe:
-    """Return the recipe in a file that `keep` wrote; raise EngineError if it is no recipe."""
+    """Return the recipe in a file that `keep` wrote.
+
+    Raises DocumentError if the file is no kept finding, and EngineError for an invalid recipe.
+    """
     kept: _Kept = record_of(content(path, CEILINGS["record"]), _Kept, str(path), what="kept finding")
     return GraphRecipe.decode(kept.meta.finding.recipe)

@@ -444,8 +444,9 @@ def _case(g: Generator) -> None:
 
 
 def _turn(g: Generator) -> None:
-    """Add the case of this seed's turn. If the turn is a pair, an op makes the source, no other op
-    reads it, and the other operands have memory of their own. So the planner chooses the source.
+    """Add the case of this seed's turn. If the turn is a pair, an op makes the source and the other
+    operands have memory of their own, so the planner chooses the source. No other op reads the
+    source, except a later op that `_called` sometimes adds as a reader of operand 0.
     """
     op, slot = turns()[g.seed % len(turns())]
     if slot is None:
@@ -539,7 +540,7 @@ def _makers(*, none_views: bool) -> tuple[tuple[Callable[[Generator], Any], ...]
 def generate(seed: int, *, nodes: int | None = None, none_views: bool = False, sound: bool = True) -> GraphRecipe:
     """Return the recipe of a seed, with `nodes` builder calls (default: 2 to 40, drawn).
 
-    With `sound`, no plan overwrites uploaded bytes before their last reader. Without `sound`, some
+    With `sound`, ggml's rules keep uploaded bytes until their last reader. Without `sound`, some
     parameters are in the compute buffer without the INPUT flag. ggml places such a parameter at the
     step of the next op, over bytes that are free by then, so its upload can be overwritten.
     """

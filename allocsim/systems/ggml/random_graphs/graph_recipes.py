@@ -58,7 +58,8 @@ SECTIONS: Final = 4
 """`GGML_MROPE_SECTIONS`: the length of the only kind of integer array that builders take."""
 
 MODES: Final = ("default", "pinned", "apart")
-"""A graph is planned as built, or with every node flagged OUTPUT, or not planned: `apart`."""
+"""How `place` places a graph: planned as built, planned with every node flagged OUTPUT, or each
+tensor in memory of its own without a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,8 @@ class RecipeStep:
 
     @property
     def reads(self) -> list[int]:
-        """The steps in `sources` that the node reads, so without a tensor that only gives a shape
-        (`SHAPE_ALONE`).
+        """The steps in `sources` that the node reads; a tensor that only gives a shape
+        (`SHAPE_ALONE`) is left out.
         """
         shape = self.arguments[SHAPE_ALONE[self.make]] if self.make in SHAPE_ALONE else None
         return [source for source in self.sources if f"%{source}" != shape]
@@ -294,8 +295,8 @@ def _drawn(ws: LibraryWorkspace, built: Built, index: int) -> bytes:
 
 
 def ran(ws: LibraryWorkspace, built: Built, scheduler: int) -> dict[int, bytes]:
-    """Write the leafs of a planned graph and run it, with `scheduler` unless that is 0. Return the
-    step and bytes of each output.
+    """Write the leafs of a planned graph and run the graph, by `scheduler` unless that is 0. Return
+    step -> bytes for each output.
     """
     fill(ws, built)
     if scheduler:

@@ -5,9 +5,9 @@ Contract: `placed_graph(library, nodes, leafs)` reads the structs of a planned g
 `surely_sound(graph)` returns True only for a plan in which detector S finds nothing; it takes 0.1
 ms, a tenth of the judge's time (`test_placed_graph.py` compares both on sound and planted plans).
 If it returns False, the judge must judge the plan. `shares_bytes` returns whether two roots have a
-byte in common. `addresses` differ between different plans of one graph.
+byte in common. `addresses` shows whether two plans of one graph differ.
 
-A plan is surely sound if no root overlaps another root that the planner placed while both are live.
+A plan is surely sound if no two roots that the planner placed overlap while both are live.
 A root is live from the node that makes it (or from the start) to the last node that reads or writes
 the root or a view of it. A root is live to the end if it is an OUTPUT, or if no node reads the root
 or a view of it, because the planner frees only tensors that were read. Two overlapping roots may
@@ -15,8 +15,8 @@ both be live at one node if the node runs in place over a source of equal type, 
 address, with an op of the library's in-place list. The answer is always False for a graph with an
 OUTPUT view of a root that is no OUTPUT and that the planner frees. The answer is also always False
 for a view that no op makes, for a source outside of the graph, for a leaf that the planner places
-late (a parameter without INPUT), and for an op that writes into a view and reads other bytes of the
-same root.
+late (a parameter without INPUT), for an op of `SIDE_EFFECTS`, and for an op that writes into a view
+and reads other bytes of the same root.
 
 O(roots^2) in arrays. What this module does not see: numbers, and the belief behind a plan.
 """
@@ -36,7 +36,7 @@ from allocsim.systems.ggml.ggml_dump import COMPUTE_USAGE, NONE, ROOTS_KEPT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedGraph:
-    """The tensors of a planned graph as columns: each has one element for a tensor, leafs first."""
+    """The tensors of a planned graph as columns with one element for each tensor, leafs first."""
 
     library: Library
     leafs: int

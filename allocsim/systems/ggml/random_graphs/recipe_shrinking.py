@@ -1,11 +1,12 @@
 """Make a failing recipe small: drop steps, expansions, outputs and flags as long as it still fails.
 
-Contract: `shrink(recipe, fails)` returns a recipe for which `fails` is True and that no single move
-makes smaller. A move removes an expansion, an output, a flag, or a step with all steps that depend
-on it. A move can also replace a step by one of its sources, or by a leaf if `shapes` knows the
-step's type and dimensions. A move can replace a length of leafs by a smaller length, too. All
-indices of tried recipes are valid; `fails` must return False for a recipe that ggml refuses to
-build. The search is greedy, last step first, with O(steps^2) calls of `fails` at worst.
+Contract: `shrink(recipe, fails)` returns a recipe for which `fails` is True, and from which no
+single move gives another recipe that fails. A move removes an expansion, an output, a flag, or a
+step with all steps that depend on the step. A move can also replace a step by one of its sources,
+or by a leaf if `shapes` knows the step's type and dimensions. Finally, a move can replace a length
+of leafs by a smaller length. All indices of tried recipes are valid; `fails` must return False for
+a recipe that ggml refuses to build. The search is greedy, last step first, with O(steps^2) calls of
+`fails` at worst.
 
 What this module does not see: why a recipe fails.
 """
@@ -35,7 +36,7 @@ def shrink(
     *,
     lengths: bool = True,
 ) -> GraphRecipe:
-    """Return a failing recipe that no move of the module's contract makes smaller.
+    """Return a failing recipe from which no move of the module's contract gives a failing recipe.
 
     Without `lengths`, leafs keep their lengths, because a race shows more often in longer work.
     """
@@ -154,7 +155,7 @@ def _smaller(recipe: GraphRecipe) -> Iterator[GraphRecipe]:
 
 def _bypass(recipe: GraphRecipe, victim: int, source: int) -> GraphRecipe | None:
     """Return the recipe without `victim`, whose readers read `source` instead; None if `victim` is
-    a leaf or `source` is an i32 leaf.
+    a leaf, if `source` is an i32 leaf, or if `_drop` returns None.
     """
     if recipe.steps[victim].make == TENSOR or recipe.steps[source].rows or recipe.steps[source].arguments[0] == "i32":
         return None
