@@ -65,7 +65,7 @@ class BufferAnswer:
         named = ", ".join(f"{name!r} of {in_bytes(nbytes)}" for name, nbytes in self.needed[:MOST_NAMED])
         rest = self.needed[MOST_NAMED:]
         more = f" and {len(rest)} more of {in_bytes(sum(nbytes for _, nbytes in rest))}" if rest else ""
-        yield f"{self.buffer!r}: {self.at} of run {self.run} needs at once {named}{more}"
+        yield f"{self.buffer!r}: live at {self.at} of run {self.run}: {named}{more}"
         if self.used > self.least:
             yield f"{self.buffer!r}: {self.highest!r} ends highest; {in_bytes(self.free)} below its end are free when it is made"
 

@@ -32,7 +32,7 @@ def test_what_is_reserved_used_and_needed_are_three_numbers():
 def test_a_person_reads_it_in_three_sentences():
     assert sentences_of(memory_answer(document(buffer_size=4096))) == [
         "'compute': 4 KiB reserved, 128 B used, and no plan uses less than 64 B",
-        "'compute': op 1 'y' of run 0 needs at once 'x' of 32 B, 'y' of 32 B",
+        "'compute': live at op 1 'y' of run 0: 'x' of 32 B, 'y' of 32 B",
         "'compute': 'y' ends highest; 64 B below its end are free when it is made",
     ]
 
