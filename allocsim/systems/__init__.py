@@ -18,7 +18,7 @@ converts once. A reader runs no code and checks every number. A damaged file rai
 document. The tests judge a clean, a convicted and a damaged sample of each format; they fail for a
 row without samples.
 
-What this module does not see: the meaning of a file (the room's reader does), and faults of plans.
+What this module does not see: the content of a file (its room reads it), and faults of plans.
 """
 
 import gzip

@@ -15,10 +15,10 @@ allocation's size. Memory from outside the execute is placed apart. A copy is an
 A dispatch changes a binding `rw` in place, or only writes the binding if nothing was written there
 before. Statements that move no bytes (`flush`) are not counted, because they do not exist yet when
 IREE counts statements. If a dispatch writes bytes through one binding and may read them through
-another, the result is a buffer over another buffer. Whether the overlap is safe is unknown, because
-the text has only the bound bytes, not the read bytes (`check --strict` accuses the plan). Safety is
-also unknown for an argument that is written and returned. A number known only at run time has a
-guessed value (`iree_text.Guess`), which the program's name states.
+another, the result is a new buffer over the buffer that is read. Whether this overlap is safe is
+unknown, because the text has only the bound bytes, not the read bytes (`check --strict` accuses the
+plan). Safety is also unknown for an argument that is written and returned. A number known only at
+run time has a guessed value (`iree_text.Guess`), which the program's name states.
 
 What this module does not see: other numbers than the guessed ones; later iterations of a loop;
 buffers that IREE merged into one slice before the pass (in-place updates, elided copies); whether
@@ -65,7 +65,8 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "dump") -> Document:
-    """Return program, belief and plan of each execute with an allocation whose slices IREE placed.
+    """Return program, belief and plan of each execute that has an allocation with slices that IREE
+    placed, or that writes an argument which is returned.
 
     Raise DocumentError with line and rule. O(size of the text).
     """
@@ -95,7 +96,7 @@ def loads(data: bytes, source: str = "dump") -> Document:
 
 
 def _pairs(text: str, source: str) -> Iterator[tuple[PassDump, PassDump]]:
-    """Yield (text before the pass, text after the pass) of each function; an initializer is "".
+    """Yield (text before the pass, text after it) of each function; an initializer has the name "".
 
     The nth text of a name after the pass belongs to the nth text of that name before the pass.
     """
@@ -151,7 +152,7 @@ def _regions(
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A byte range of a part that is one buffer at each time: no overlaying result ends inside."""
+    """A byte range of a part in which no overlaying result begins or ends: one buffer at a time."""
 
     low: int
     high: int
@@ -266,7 +267,7 @@ class _Region:
         ]
 
     def plan(self, growing: Placing, first: int) -> Plan:
-        """Return the plan with program and belief; `first` is the number of its first arena."""
+        """Return plan, program and belief; `first` is the number of the execute's first arena."""
         for key, part in self.parts.items():
             if part.slot != APART:
                 part.slot = part.slot[0] + first, part.slot[1]
@@ -339,7 +340,7 @@ class _Region:
             key = touch.resource, touch.slice
             part, low, high = self.parts[key], touch.low, touch.low + touch.nbytes
             contested = bool(_contested(command, touch))
-            # a binding `rw` permits a read; if nothing was written before, it can only write
+            # a binding `rw` permits a read; if nothing was written before, the dispatch only writes
             reads = touch.reads and (not touch.writes or part.has_any(low, high))
             doubtful |= reads and contested
             for piece, begin, end in part.within(low, high):
@@ -386,8 +387,8 @@ class _Region:
         """Return the belief: transient slices live in their packed ranges, and any other buffer in
         its true lifetime.
 
-        Ops of one statement are unordered, so a packed range begins with the first op and ends with
-        the last op of a statement that touches the slice.
+        Ops of one statement are unordered. So a packed range begins with the first op that touches
+        the slice in its first statement, and ends with the last such op in its last statement.
         """
         lives: dict[int, tuple[int, int]] = {}
         for (_, row), part in self.parts.items():
@@ -417,7 +418,8 @@ def _places(commands: Iterable[StreamCommand]) -> dict[int, int]:
 
     IREE packs before it removes the statements that become no command, and the text does not say
     where the removed statements were. So a statement's number is raised as far as the packed ranges
-    of its slices require. If a slice's range ends before its raised number, no number is raised.
+    of its slices require. If the raised number is behind the end of such a range, no statement was
+    removed, and no number is raised.
     """
     touched: dict[int, list[PackedSlice]] = defaultdict(list)
     for command in commands:

@@ -59,7 +59,7 @@ Gaps = tuple[tuple[int, int], ...]
 
 def looks_like(head: bytes) -> bool:
     """Return whether the first line of a file that begins with `head` names columns of an instance:
-    either all that are needed, or `size` and at least one more and no unknown column.
+    either all needed columns, or `size`, at least one other known column and no unknown column.
     """
     first = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("ascii", "replace")
     found = {COLUMNS.get(name.strip()) for name in first.split(",")}

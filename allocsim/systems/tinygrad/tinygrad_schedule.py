@@ -4,10 +4,10 @@
     [{"n_calls": 2, "calls": [{"kind": "SINK", "name": "E_64", "bufs": [1, 0], "writes": [0], "reads": [1]}],
       "buffers": [{"id": 0, "size": 256, "device": "NULL", "held": true, "arena": null, "offset": null}]}]
 
-Time: the calls in order. The fields `first` and `last` of a buffer are not used, because they
-repeat the schedule and are no belief of the planner.
+Time: the calls in order. The fields `first` and `last` of a buffer (a closed range) are not used,
+because they come from the schedule and are no belief of the planner.
 
-Document. Each schedule is a program and a plan. A buffer has no type but bytes. A second write to a
+Document. Each schedule is a program and a plan. A buffer is untyped bytes. A second write to a
 buffer is a mutation, such as an `assign` in the user's program. `writes` and `reads` are positions
 in `bufs`. A call without these fields writes its first buffer and reads the others, because
 tinygrad puts the buffer that a kernel stores to first. If a call reads a buffer that it writes, it

@@ -117,7 +117,7 @@ Access = tuple[bool, bool]
 
 
 def _accesses(row: ast.FunctionDef) -> list[Access]:
-    """Return for each parameter whether the kernel reads and whether the kernel writes it."""
+    """Return the `Access` of a kernel to each of its parameters, in order."""
     alias = {parameter.arg: parameter.arg for parameter in row.args.args}
     read: set[str] = set()
     written: set[str] = set()
