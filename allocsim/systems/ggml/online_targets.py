@@ -17,7 +17,7 @@ the capacity, the request fails, and the block's node is removed again.
 
 A tensor allocator frees nothing; once no block is held, this module makes a new allocator over the
 same buffer. A tensor allocator aborts the process if a tensor does not fit. So this module first
-compares the room with the offset in the allocator's struct.
+checks, with the offset in the allocator's struct, that the tensor fits.
 
 Both allocators use the buffer type's alignment (32 bytes on a CPU). For a larger alignment this
 module requests more bytes and rounds the address up, as ggml's callers do.

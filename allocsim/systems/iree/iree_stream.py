@@ -4,14 +4,15 @@ Time: the commands of each `stream.cmd.execute` in order. Before the commands th
 `host.write` of the memory that is filled before the execute. After the commands there is one
 `host.read` of each result. The results are all bytes that the execute writes, except transient
 slices that are packed for its own statements and used by no other execute. If the execute writes an
-argument that the function returns, the argument is read with its old content. Commands in a
+argument that the function returns, the host reads the argument's old content. Commands in a
 `stream.cmd.concurrent` run on streams of their own; later commands wait for all of them.
 
 Document. Each execute is one program. In the text before the pass, a result of
 `stream.resource.pack` names a slice of an allocation. A slice is a buffer. The packed range of a
 slice (`[first, last]`, closed, in statements of the execute) is the believed lifetime. The text
-after the pass has offsets (the slots) in place of slices. An allocation is an arena of the
-allocation's size. Memory from outside the execute is placed apart. A copy is an op of kind `same`.
+after the pass has offsets, the slots, where the text before has slices. An allocation is an arena
+of the allocation's size. Memory from outside the execute is placed apart. A copy is an op of kind
+`same`.
 A dispatch changes a binding `rw` in place, or only writes the binding if nothing was written there
 before. Statements that move no bytes (`flush`) are not counted, because they do not exist yet when
 IREE counts statements. If a dispatch writes bytes through one binding and may read them through

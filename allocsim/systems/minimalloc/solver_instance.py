@@ -22,8 +22,8 @@ lifetimes. Columns are found by name, not by position. `end` is `upper` minus on
 Writing: the file has the buffers of the document's only program that have a slot in its first plan,
 or without a plan all buffers that are not `own`. The lifetimes come from the plan's problem, else
 from the document's first problem, else they are the exact lifetimes. A pinned buffer lives to the
-end. The format has no in-place pairs. Leaving pairs out makes a problem harder and never wrong.
-OutputError is raised if a plan uses a pair, or if there are several programs or arenas.
+end. The format has no in-place pairs. Without pairs a problem is harder, but each solution is
+valid. OutputError is raised if a plan uses a pair, or if there are several programs or arenas.
 
 Source: google/minimalloc src/converter.cc, README.md (2023 to 2025); idealloc's benchmark CSVs,
 whose lifetimes are half-open.

@@ -1,5 +1,5 @@
-"""A reader of the recorder's log, which has an event in each line (`record_events`;
-`allocsim_record.c` writes them).
+"""Read the recorder's log, which has an event in each line. `record_events` declares the events;
+`allocsim_record.c` writes the log.
 
     log = read_log("log.jsonl")
     log.runs, log.happened, log.buffers
@@ -14,7 +14,7 @@ Contract
 * A tensor logged again at its address is another tensor if its op, type, shape, strides or view
   offset differs, and the same tensor if only memory, flags or sources differ. The tensor's buffer
   is the buffer that existed at the logged buffer address when the tensor was logged.
-* A scheduler, backend or event at the address of a freed one is likewise another object.
+* A scheduler, backend or event at the address of a freed object is a new object.
 * Tensors that a scheduler placed before a reset keep their addresses, which the next plan does not
   respect. Suppose that a later graph has leafs among these tensors, and that one of these tensors
   shares bytes with another tensor of the graph while both are needed. Then all tensors of the graph
@@ -153,7 +153,7 @@ class RecordedRun:
     changed: frozenset[RecordedTensor]
     """Leafs that the host has changed through a pointer since the last run or call."""
     same: frozenset[RecordedTensor]
-    """Leafs that still hold the bytes that the last run or call left there."""
+    """Leafs that still have the bytes that the last run or call left in them."""
     thread: int = 0
     held: dict[RecordedTensor, NumbersTold | MaskTold] = field(default_factory=dict)
     """Contents of the leafs that name the cells of a llama.cpp batch: indices and masks."""

@@ -13,13 +13,13 @@ Contract
   graph writes into the leaf itself (a state) do not count. A leaf that keeps its bytes counts as
   uploaded. A leaf in freed memory is left out even if the host wrote there, and so is a leaf that
   got its memory in the call that computes.
-* A leaf without any recorded upload is *assumed* to be uploaded before each run, since the host may
-  write through a pointer, even bytes equal to the old ones. There is one exception: the leaf is
-  left out if a call uploaded an earlier leaf in exactly these bytes, another tensor overwrote one
-  of them, and the leaf still has the content that the last run left.
+* A leaf without any recorded upload is *assumed* to be uploaded before each run. The reason is that
+  the host may write the leaf through a pointer, even if no byte changes. There is one exception:
+  the leaf is left out if a call uploaded an earlier leaf in exactly these bytes, another tensor
+  overwrote one of them, and the leaf still has the content that the last run left.
 * A read belongs to the last run that had the tensor. A read belongs to no run if one later upload
-  wrote all bytes that are read and they are still there. A read is *late* if a later run, the
-  release of the buffer, or an upload to another tensor overwrote one of its bytes. A read is
+  wrote all bytes that are read, and nothing overwrote them since. A read is *late* if a later run,
+  the release of the buffer, or an upload to another tensor overwrote one of its bytes. A read is
   *hasty* if the run was started without waiting and no call has waited since, unless the same
   backend does the read in order. An upload can be hasty in the same way.
 
@@ -194,7 +194,7 @@ def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
 
 
 def host_of(log: RecordLog, runs: Sequence[RecordedRun], stop: int | None = None) -> "FollowedHost":
-    """Follow all happenings of a session, from the allocation of its first buffer on.
+    """Follow each `Happening` of a session, from the allocation of its first buffer on.
 
     `stop` ends the walk before that index of `log.happened`; None follows the whole log.
     """

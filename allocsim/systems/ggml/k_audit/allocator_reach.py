@@ -48,9 +48,9 @@ class Reach:
     """The kinds of graph in which the allocator chose the alias, smallest first; empty: never."""
     tried: int
     words: str
-    """The smallest graph, or the statement that there is none."""
+    """The smallest graph with the alias, in words, or the statement that there is none."""
     rows: Rows | None = None
-    """The smallest such graph as it was planned; if there is none, the smallest graph tried."""
+    """The smallest graph with the alias, as it was planned; else the smallest graph tried."""
 
 
 def reach(library: Library, case: LibraryCase, victim: int, *, every: bool = False) -> Reach:

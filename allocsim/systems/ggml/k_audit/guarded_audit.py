@@ -104,7 +104,7 @@ def audit_guarded(
             refused.append({"op": one.op, "types": one.words, "said": found.refused})
             continue
         rows.setdefault(one.op, ContractRow(op=one.op)).add(one, found)
-    # a form whose builder aborts is listed under the builder's name, mostly the op's name too
+    # if a form's builder aborts, its `op` is the builder's name, which mostly is the op's name
     refused = [one for one in refused if ops is None or one["op"].upper() in ops]
     tried = {one["op"].upper() for one in refused}
     absent = child.call(ops_without, {*rows})

@@ -4,7 +4,7 @@ bytes before and after each of its tensors.
 Contract
 --------
 * `single_ops(rows)` cuts a graph into graphs of one op each, and joins equal graphs.
-  `rows_of(library, case)` makes such graphs of a case of the audit. A result that is a view of a
+  `rows_of(library, case)` makes one-op graphs of a case of the audit. A result that is a view of a
   source (CPY, SET_ROWS, `*_inplace`) stays a view of that source.
 * `guard(library, ops)` runs each graph in a `_Room`: every leaf, the result and the work buffer
   have red zones of `REDZONE` bytes before and after them. Bytes between the elements of a strided

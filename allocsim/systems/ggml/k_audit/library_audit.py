@@ -3,11 +3,11 @@
 Contract
 --------
 * ggml's planner may place the result of every op of its in-place list over *any* source of the same
-  layout (type, ne, nb) that this op reads last. `audit` runs each such kernel twice on equal
-  operands, once with the result in memory of its own ("apart") and once exactly over the source.
-  `measured` is "safe" if both results have equal bytes in all cases, else "unsafe". `max_error` is
-  the largest difference relative to the largest magnitude of the result apart; it is infinite if
-  only one of the two results has a NaN somewhere.
+  layout (type, ne, nb), if the op is the last reader of the source. `audit` runs each such kernel
+  twice on equal operands, once with the result in memory of its own ("apart") and once exactly over
+  the source. `measured` is "safe" if both results have equal bytes in all cases, else "unsafe".
+  `max_error` is the largest difference relative to the largest magnitude of the result apart; it is
+  infinite if only one of the two results has a NaN somewhere.
 * Each case runs with every number of threads. With several threads, a case runs `REPEATS` times if
   its result has several rows and at least `RACING` bytes. `threads` is the lowest number of threads
   that showed a difference.
@@ -22,8 +22,8 @@ Contract
   are compared with the requested ones, and bytes written into the result must appear in the source.
 * `reachable` is decided by the real allocator on every kind of graph that can change its answer
   (`allocsim.systems.ggml.k_audit.allocator_reach`). `graph` is the smallest graph in which the
-  allocator chooses the pair, or the statement that there is none; `ways` lists all such kinds of
-  graph.
+  allocator chooses the pair, or the statement that there is none; `ways` lists all kinds of graph
+  in which the allocator chooses the pair.
 * The one fused kernel, RMS_NORM times weights, has rows of its own (`fused_rows`): the result over
   the operand of the norm, and the result over the weights. The memory of the norm stays unwritten
   only if the fused kernel ran; if two kernels ran, there are no such rows.

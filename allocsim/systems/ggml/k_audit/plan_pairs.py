@@ -67,7 +67,7 @@ something else.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPair:
-    """One in-place pair to measure, and the nodes whose result relies on it."""
+    """One in-place pair to measure, and the nodes that use the pair."""
 
     op: str
     slot: int

@@ -13,8 +13,8 @@ no known cause. Two kinds of cause can be avoided:
   before the graph is planned.
 
 A further, unknown cause shows as a difference that remains. If a graph has several known causes and
-avoiding one of them is enough, that one is returned. The check is a few runs and O(roots^2) in
-arrays; it may miss a race. What this module does not see: unknown causes
+avoiding one of them is enough, that one is returned. The check takes a few runs and O(roots^2)
+operations on arrays; it may miss a race. What this module does not see: unknown causes
 (`allocsim.systems.ggml.random_graphs.graph_fuzzing`).
 """
 

@@ -2,11 +2,11 @@
 
 Each graph runs in a process that may crash.
 
-Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph has a fault: it
-crashes, S finds a violation in its plan, or an output differs between a plan (`gallocr`, `sched`,
-every node pinned) and a run without memory reuse. Some graphs run on two backends as well. The same
-seed gives the same finding, except for races. `BATCH` graphs run in one fork
-(`allocsim.systems.ggml.random_graphs.graph_trials`), which itself proves most plans sound; S judges
+Contract: `fuzz(child, seeds)` yields a `FuzzedFault` for every seed whose graph has a fault: the
+graph crashes, S finds a violation in its plan, or an output differs between a plan (`gallocr`,
+`sched`, every node pinned) and a run without memory reuse. Some graphs run on two backends as well.
+The same seed gives the same finding, except for races. `BATCH` graphs run in one fork
+(`allocsim.systems.ggml.random_graphs.graph_trials`). The fork proves most plans sound, and S judges
 the other plans together. If a graph crashes its fork, the remaining graphs run in another fork.
 
 `cause` names a fault by the verdict from S, K and D on the planned graph
@@ -242,8 +242,8 @@ def _crash(child: Child, recipe: GraphRecipe, said: str) -> FuzzedFault:
     """Return the finding of a graph that ended its process.
 
     If a kernel writes outside its results, that kernel is the cause, since such a write can end the
-    process at any place; otherwise ggml's message names the cause. The kernels run with up to as
-    many threads as the graph had.
+    process at any place; otherwise ggml's message names the cause. Each kernel runs with
+    every number of threads from 1 to the graph's number.
     """
     try:
         (captured,) = captured_plans(document(child.call(plan_rows, recipe)))

@@ -143,7 +143,7 @@ class Generator:
                 _turn(self)
                 first = None
             self.rng.choices(kinds, cum_weights=weights)[0](self)
-        if first is not None:  # the last step made several calls
+        if first is not None:  # the loop ended before the turn: the last step made several calls
             _turn(self)
         tops = [
             made.index
@@ -156,7 +156,7 @@ class Generator:
         dropped = [index for index in tops[:-1] if self.rng.random() < 0.05]
         seen_late = [
             made.sources[0] for made in self.steps if made.make == "view_tensor"
-        ]  # ggml visits such a source before its view only if the source is expanded itself
+        ]  # ggml visits a `view_tensor` source before the view only if the source is expanded
         expand = tuple(index for index in dict.fromkeys([*seen_late, *extra, *tops]) if index not in dropped)
         recipe = GraphRecipe(steps=tuple(self.steps), expand=expand, seed=self.seed, name=f"fuzz {self.seed}")
         inside = [index for index in reachable(recipe) if self.steps[index].make != "tensor"]

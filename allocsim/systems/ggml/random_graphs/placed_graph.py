@@ -7,8 +7,8 @@ ms, a tenth of the judge's time (`test_placed_graph.py` compares both on sound a
 If it returns False, the judge must judge the plan. `shares_bytes` returns whether two roots have a
 byte in common. `addresses` shows whether two plans of one graph differ.
 
-A plan is surely sound if no two roots that the planner placed overlap while both are live.
-A root is live from the node that makes it (or from the start) to the last node that reads or writes
+A plan is surely sound if two roots that the planner placed never overlap while both are live. A
+root is live from the node that makes it (or from the start) to the last node that reads or writes
 the root or a view of it. A root is live to the end if it is an OUTPUT, or if no node reads the root
 or a view of it, because the planner frees only tensors that were read. Two overlapping roots may
 both be live at one node if the node runs in place over a source of equal type, dimensions and
@@ -18,7 +18,7 @@ for a view that no op makes, for a source outside of the graph, for a leaf that 
 late (a parameter without INPUT), for an op of `SIDE_EFFECTS`, and for an op that writes into a view
 and reads other bytes of the same root.
 
-O(roots^2) in arrays. What this module does not see: numbers, and the belief behind a plan.
+O(roots^2) operations on arrays. What this module does not see: numbers, and the belief of a plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -171,8 +171,8 @@ def _bypass(recipe: GraphRecipe, victim: int, source: int) -> GraphRecipe | None
 
 
 def _drop(recipe: GraphRecipe, victim: int) -> GraphRecipe | None:
-    """Return the recipe without a step and all steps that depend on that step; None if the result
-    would expand no step, or a leaf.
+    """Return the recipe without a step and all steps that depend on that step. None if the result
+    has no expanded step, or if one of its expanded steps is a leaf.
     """
     gone = {victim}
     for index, made in enumerate(recipe.steps):

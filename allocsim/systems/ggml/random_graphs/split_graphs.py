@@ -1,5 +1,5 @@
-"""Random graphs on two backends: ggml's scheduler plans and splits a graph, which is run and
-captured.
+"""Random graphs on two backends: ggml's scheduler plans and splits a graph, and this module runs
+and captures the graph.
 
 Contract: `place_split(ws, built, seed)` assigns each tensor of a built recipe to one of two
 backends, at random by the seed, and each view to the backend of its root. Then a scheduler plans
