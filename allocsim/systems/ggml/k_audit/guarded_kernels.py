@@ -146,7 +146,7 @@ class Guarded:
     reads: tuple[int, ...] = ()
     """Source slots that the op reads: other elements in them change the result."""
     writes: tuple[int, ...] = ()
-    """Source slots that the op writes by definition: the result is a view of the source."""
+    """Source slots that the op writes by definition: through a view, or as a side effect."""
     refused: str = ""
     """Why the op could not be run; empty if it ran."""
 

@@ -170,7 +170,7 @@ def guard_planned(
 ) -> list[tuple[str, Guarded]]:
     """Task: run each op of a planned recipe that has one of these names alone between red zones.
 
-    Return (op, measured accesses) for each.
+    Return (op, measured accesses) for each op.
     """
     ops = [one for one in single_ops(plan_rows(library, recipe)) if one.op in names]
     found = guard(library, ops, seed=recipe.seed, threads=threads, reads=False)
