@@ -176,7 +176,7 @@ class _Part:
     returned: bool = False
     """Whether the execute writes the part although the function returns its old content."""
     cuts: set[int] = field(default_factory=set)
-    """First bytes and ends of results that overlay another buffer: the part is cut at these bytes."""
+    """First bytes and ends of results over another buffer; the part is cut at these bytes."""
     pieces: list[_Piece] = field(default_factory=list)
     now: list[tuple[int, int, int]] = field(default_factory=list)
     """(first byte, end, value) of each definition that is not overwritten yet."""
