@@ -14,7 +14,7 @@ The bridge loads the library, runs its graphs, captures its plans and audits its
 
 Contract: ggml is called only through ctypes, and nothing is compiled. A child process probes a
 library before any result of the library is used (`access.probe`). Calls that may abort run in a
-child process (`access.child`). A struct field is read directly only if no public function returns
-it. An offset is a number of bytes from the base of the backend buffer, and a step is a position in
-ggml's node list.
+child process (`access.child`). The bridge reads tensors, the heads of graphs, schedulers and
+backends directly from ggml's memory. An offset is a number of bytes from the base of the backend
+buffer, and a step is a position in ggml's node list.
 """

@@ -1,7 +1,7 @@
 """Measure the evidence of the detectors K, D and P for a captured graph, on a libggml of the
 graph's version. The commands `allocsim capture`, `audit` and `diagnose` use this evidence.
 
-    evidence, whys, by = examine(document)          # K and D on the installed libggml of the version that the capture names
+    evidence, whys, by = examine(document)          # on the installed libggml of the version that the capture names
     evidence, whys, by = examine(document, library="./libggml.so")
 
 Contract
@@ -9,8 +9,8 @@ Contract
 * A document is a capture if `meta.ggml.graph` has the rows of its graph
   (`allocsim.systems.ggml.ggml_dump.GRAPH`), or `meta.ggml.graphs` has the rows of several graphs
   (`allocsim.systems.ggml.capture.computed_graphs`). The rows must convert to the programs of the
-  document. The document must have one plan for each program, from any planner. A document without a
-  session is judged as two runs, so that R has a second run to examine.
+  document. The document must have one plan for each program, from any planner. A document with one
+  plan and no session is judged as two runs, so that R has a second run to examine.
 * K measures exactly the in-place pairs that each plan uses
   (`allocsim.systems.ggml.k_audit.plan_pairs`).
 * D runs the graph twice in lockstep: with separate memory for each tensor, and under the plan
@@ -71,7 +71,7 @@ MOST_CUSTOMS: Final = 3
 """The most ops that one reason names; the other ops are counted."""
 
 RUNS: Final = 2
-"""The number of runs of a judged document without a session: two runs over the same memory."""
+"""The number of runs, over the same memory, of a document with one plan and no session."""
 
 Whys = dict[str, str]
 
@@ -107,7 +107,7 @@ def _elements_in(plans: Sequence[CapturedPlan]) -> str:
     """Return a clause with the number of leafs with recorded elements, or "" if there are none."""
     rows = [row for one in plans for row in (*one.rows["leafs"], *one.rows["nodes"])]
     filled = ["elements" in row for row in rows if row["op"] == NONE and row["view_src"] is None]
-    return f"; K and D on what {sum(filled)} of {len(filled)} leafs held" if any(filled) else ""
+    return f"; K and D with the recorded elements of {sum(filled)} of {len(filled)} leafs" if any(filled) else ""
 
 
 def installed(version: str) -> str:
@@ -134,7 +134,7 @@ def _session(document: Document) -> Document:
 
 
 def captured_plans(document: Document) -> tuple[CapturedPlan, ...]:
-    """Return the rows and the plan of each program of a capture that a run uses.
+    """Return the rows and the plan of each program that a run of the capture uses.
 
     Raises EngineError if the document is no capture, or its graphs are not those of its programs.
     """

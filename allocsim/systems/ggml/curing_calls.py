@@ -5,11 +5,11 @@ it, or the table of ggml that lists an unsafe in-place pair.
 
     cause 1: ggml_set_output(inner), before the graph is allocated
 
-Contract: the result has at most one text for each cause, in order. A cause has no text if no change
-of its kind is listed in `CALLS` or `LAID`. For each change of the cure, the text has the ggml call
-that makes the change, or says that no public function does. If a cause has no cure, the text has
-the call for each part to be mended. The calls are those of ggml.h, ggml-alloc.h and ggml-backend.h
-since ggml 0.9.
+Contract: the result has at most one text for each cause, in order. A cause has no text if none of
+its changes has a kind that is listed in `CALLS` or `LAID`. For each change of the cure, the text
+has the ggml call that makes the change, or says that no public function does. If a cause has no
+cure or has `turns`, the text has the call for the cause's own change instead. The calls are those
+of ggml.h, ggml-alloc.h and ggml-backend.h since ggml 0.9.
 
 This module does not check whether the cure is right (`allocsim.cure` does). This module does not
 know the programming language of the host.
@@ -33,8 +33,9 @@ def curing_calls(document: Document, causes: "Sequence[Cause]") -> list[str]:
 
 
 def _calls(document: Document, cause: "Cause") -> Iterator[str]:
-    """Yield the call for each change of a cure, or, without a cure, for the cause's own change. A
-    pin forbids the pairs of its buffer, so these pairs need no call.
+    """Yield the call for each change of a cure. If the cause has no cure or has `turns`, yield the
+    call for the cause's own change. A pin forbids the pairs of its buffer, so these pairs need no
+    call.
     """
     changes = (cause.change,) if cause.cure is None or cause.turns else cause.cure.changes
     pinned = {(change.problem, change.plan, change.buffer) for change in changes if change.kind == "pin"}
@@ -52,8 +53,9 @@ def _calls(document: Document, cause: "Cause") -> Iterator[str]:
 
 def _form(document: Document, cause: "Cause", change: Change) -> str:
     """Return the key of `CALLS` for a change: the kind of the change, or `NOT_COMPUTED`. The key is
-    `upload, gone` or `late, gone` if the host freed the memory before the run that lacks an upload,
-    or before a late read. A plain upload would then write into freed memory.
+    `upload, gone` if the host freed the memory before the run that lacks an upload, because a plain
+    upload would write into freed memory. The key is `late, gone` if a run frees the memory that is
+    read late.
     """
     host = host_told(document.meta)
     if change.kind == "unwritten" and host is not None and host.of == NOT_COMPUTED:

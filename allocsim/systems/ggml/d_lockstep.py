@@ -28,7 +28,7 @@ Operands = Sequence[NDArray[Any] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A node at which the planned side first differs from the reference."""
+    """A difference that arises at one node: all earlier differences were undone by copying."""
 
     run: int
     node: int

@@ -5,7 +5,7 @@ Time: ggml has no live ranges. The nodes of a ggml graph run in list order and a
 program. Before the nodes there is one `host.write` for each tensor that the host writes. After the
 nodes there is one `host.read` for each tensor that is flagged OUTPUT or named in `meta.reads`.
 Dimensions are reversed, because `ne` and `nb` have the fastest first. All four dimensions are kept,
-as in ggml.
+so that layouts are compared as in ggml.
 
 Buffers and values
     A root tensor is a buffer and its first value. Each other tensor is a value in its root's buffer.
@@ -15,12 +15,13 @@ Buffers and values
     and `own`. A tensor that the host writes has the role `input`.
 Ops
     VIEW, RESHAPE, PERMUTE and TRANSPOSE become `view`, and SPLIT_COPY becomes `same`. A view with op
-    NONE gets no op, because ggml does not count it. If such a view is a node with sources, an op `none` has
-    these sources in `meta.src`, because ggml counts them. Any other node is an op with its own name in
-    lower case. The operands are the tensors that its kernel reads, so the destination of CPY is no
-    operand. If an operand's bytes were overwritten after it was made (accumulators, copied roots),
-    the op reads the value that is there now. This is the last written value if its layout is equal,
-    else a value that no op makes. `meta.src` has the sources as ggml counts them if they differ from
+    NONE gets no op, because ggml does not count it. If such a view is a node with sources, an op
+    `none` has these sources in `meta.src`, because ggml counts them. A node that ggml left out of
+    recorded runs becomes an op `none` too. Any other node is an op with its own name in lower case.
+    The operands are the tensors that its kernel reads, so the destination of CPY is no operand. If
+    an operand's bytes were overwritten after the operand was made (accumulators, copied roots), the
+    op reads the value that is there now: the last written value if its layout is equal, else a
+    value that no op makes. `meta.src` has the sources as ggml counts them if they differ from
     the operands. `meta.slots` has the source slot of each operand if it differs from its position
     (`allocsim.programs.slots`): a source was left out or is not read, or an operand is no source. Two
     kinds of results are placed over operands: the momenta that OPT_STEP_ADAMW writes, and the result
@@ -241,8 +242,8 @@ class _Import:
         return value if value in self.fixed else self._lying(self.graph.root[index], value)
 
     def _lying(self, root: int, value: int) -> int:
-        """Return `value`. If its bytes were overwritten since it was made, return a value of equal
-        layout for the bytes that are there now.
+        """Return `value`. If its bytes were overwritten since it was made, or a run before may have
+        written them, return a value of equal layout for the bytes that are there now.
         """
         written = self.written.get(root, [])
         if len(written) == self.made.get(value, 0):
@@ -368,7 +369,7 @@ def layout_of(kind: str, ne: Four, nb: Four) -> tuple[str, tuple[int, ...], tupl
 
 
 def _block(name: str) -> int:
-    """Return the number of elements in a block of a quantised type: 256 for the K and I families,
-    32 for the others.
+    """Return the number of elements in a block of a quantised type: 256 for names `*_K`, `IQ*` and
+    `TQ*`, and 32 for IQ4_NL and all others.
     """
     return 256 if name.lower().endswith("_k") or (name.lower()[:2] in {"iq", "tq"} and "nl" not in name.lower()) else 32

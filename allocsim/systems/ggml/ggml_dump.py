@@ -22,7 +22,7 @@ Four = tuple[Bytes, Bytes, Bytes, Bytes]
 Reference = int | str
 
 ROOTS_KEPT: Final = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE")
-"""Ops that only make a view and read or write no bytes."""
+"""Ops that only make a view, and neither read nor write bytes."""
 
 NONE: Final = "NONE"
 
@@ -40,7 +40,7 @@ SPLIT_COPY: Final = "SPLIT_COPY"
 """The op of a row that is a scheduler's copy of a tensor to another backend."""
 
 NOT_COMPUTED: Final = "graphs not computed"
-"""Name of the part of a record in which a scheduler did not compute the graph passed to it."""
+"""Name of the part of a record for graphs passed to a scheduler that computed another graph."""
 
 AT_ONCE: Final = "what backends do at once"
 """Name of the part of a record that has one stream for each backend."""
@@ -136,7 +136,7 @@ class DumpedGraph:
         self.root = [self._root(index, tensor) for index, tensor in enumerate(self.tensors)]
         """For each tensor, the tensor that owns its memory: itself, or the root of a view."""
         self.src = [self._sources(index, tensor) for index, tensor in enumerate(self.tensors)]
-        """For each tensor, its sources in slot order without empty slots, as the planner counts."""
+        """For each tensor, the sources that the planner counts, in slot order."""
         for index, tensor in enumerate(self.tensors):
             self._check_memory(index, tensor)
 
@@ -164,8 +164,9 @@ class DumpedGraph:
         return found
 
     def left_out(self) -> frozenset[int]:
-        """Return the nodes that ggml leaves out: nodes without the flag COMPUTE. Older versions of
-        ggml do not have this flag and run all nodes, so if no node has it, no node is left out.
+        """Return the nodes that ggml leaves out: nodes without the flag COMPUTE, except NONE nodes
+        and copies of the scheduler. Older versions of ggml do not have this flag and run all nodes,
+        so if no node has it, no node is left out.
         """
         kernels = [n for n in range(self.leafs, len(self.tensors)) if self.tensors[n].op not in (NONE, SPLIT_COPY)]
         idle = frozenset(n for n in kernels if not self.tensors[n].flags & COMPUTE)

@@ -53,7 +53,7 @@ class CapturedPlan:
     rows: Rows
     plan: Plan
     offsets: dict[int, int]
-    """Root, by its place with leafs first -> its offset; roots outside the arenas have no entry."""
+    """Place of a root, leafs first -> its byte offset; a root outside the arenas has no entry."""
     steps: list[int | None]
     """For each node, its op in the program; None if the node is no op."""
 

@@ -13,8 +13,8 @@ Contract
 * If a task raises an AllocsimError, `call` raises the same error in the caller. Any other exception
   becomes an EngineError that names the exception. If the process of a task dies, `call` raises
   `ChildDiedError`; its message holds the signal or exit code and the last line that the process
-  wrote. A task that runs longer than `timeout` is killed, and the `ChildDiedError` names the time
-  limit.
+  wrote (its last failed assertion, if it wrote one). A task that runs longer than `timeout` is
+  killed, and the `ChildDiedError` names the time limit.
 * If the system has no `libgomp.so.1`, the server uses the copy inside another Python package. Only
   the library search path of the server is changed.
 * The server itself computes nothing and starts no OpenMP thread, so a fork of it loses no thread.
@@ -65,14 +65,14 @@ OPENMP_ELSEWHERE: Final = ("pywhispercpp.libs/libgomp*.so*", "torch/lib/libgomp*
 """Patterns of paths, below a folder of `sys.path`, of the copies in other packages."""
 
 QUIET_LINES: Final = ("dot -Tpng",)
-"""Starts of lines that ggml always prints; such a line never explains why a process died."""
+"""Starts of lines that never explain why a process died: hints that ggml prints by itself."""
 
 
 class ChildDiedError(EngineError):
-    """The process of a task died: a GGML_ASSERT failed, a signal arrived, or the time limit passed.
+    """The process of a task died: an assertion failed, a signal came, it exited, or time ran out.
     `signal` is the number of the signal that ended the process. `signal` is 0 if the process exited
-    by itself or was killed at the time limit. `said` is the last line that the process wrote, or
-    "".
+    by itself or was killed at the time limit. `said` is the last failed assertion that the process
+    wrote, or else its last line, and "" at the time limit.
     """
 
     def __init__(self, message: str, signal_number: int = 0, said: str = "") -> None:

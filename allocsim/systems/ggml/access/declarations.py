@@ -1,13 +1,14 @@
 """The C functions of ggml that the bridge may call, with every argument typed.
 
 Contract: the text `DECLARATIONS` has one line for each function, `result name(arguments)`.
-`SIGNATURES` has the same table as ctypes types. The bridge calls no ggml function that is missing
-in this table. Pointers are plain addresses (`int`, None for NULL), so no Python object keeps C
-memory alive by accident. Functions after the line `optional:` may be missing in a library. A
-library that lacks any other function is refused.
+`SIGNATURES` has the same table as ctypes types. A `Library` has no attribute for any other function
+of ggml. Pointers are plain addresses (`int`, None for NULL), so no Python object keeps C memory
+alive by accident. Functions after the line `optional:` may be missing in a library. A library that
+lacks any other function is refused.
 
 This module loads no library. The declarations come from ggml.h, ggml-alloc.h, ggml-backend.h,
-ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0; these versions declare the functions alike.
+ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0. The versions that have a function declare it
+alike.
 """
 
 import ctypes

@@ -172,8 +172,8 @@ def versions(library: Library) -> dict[str, Any]:
 
 def find(which: str) -> Path:
     """Return the library file for the name `before` or `after`, or for the path of a file or a
-    folder. Raises EngineError if the wheel is not installed or the path has no libggml, and
-    UnknownNameError for another name.
+    folder. Raises EngineError if the wheel is not installed, the path has no libggml, or the
+    machine is not Linux x86-64. Raises UnknownNameError for another name.
     """
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise EngineError("the ggml bridge runs on Linux x86-64 only")

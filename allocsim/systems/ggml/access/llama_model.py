@@ -107,7 +107,7 @@ class LlamaModel:
 
     def decode(self, tokens: Sequence[int]) -> None:
         """Decode these tokens after the tokens already in the context (`llama_decode`). Raises
-        EngineError if `llama_decode` returns another status than 0.
+        EngineError if `llama_decode` returns a status that is not 0.
         """
         array = (ctypes.c_int32 * len(tokens))(*tokens)
         batch = self._call["llama_batch_get_one"](ctypes.addressof(array), len(tokens))

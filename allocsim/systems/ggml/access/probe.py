@@ -57,7 +57,7 @@ def open_library(which: str) -> Child:
 def checked(which: str) -> Library:
     """Probe a library in a child process, then map the library in this process and return it.
 
-    A process probes each library file once. Raises EngineError as `open_library` does.
+    A process probes a file once for each name. Raises EngineError as `open_library` does.
     """
     path = find(which)
     _probe_once(path, which)
@@ -192,8 +192,8 @@ def _plan(ws: LibraryWorkspace) -> None:
     """Compare one plan with its known offsets, and one computed result with its known value. ggml
     places the leafs first, in the order in which it visits them: y (80 bytes, rounded up to 96),
     then x. `scaled` may not take the bytes of x, because x has another reader. `squared` takes the
-    bytes of `scaled`, because it is the only reader of `scaled`. `sum` takes the bytes of x,
-    because it is the last reader of x. `mul_mat` is not an in-place op, so `product` gets the
+    bytes of `scaled`, because `scaled` has no other reader. `sum` takes the bytes of x, because x
+    has no later reader. `mul_mat` is not an in-place op, so `product` gets the
     lowest free offset, which is behind x.
     """
     library, ctx = ws.library, ws.context(tensors=32, graph_size=64)

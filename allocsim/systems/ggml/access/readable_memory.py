@@ -3,7 +3,7 @@ and not in a crash.
 
 Contract: `ReadableMemory.now()` holds the mappings that `/proc/self/maps` lists at that moment.
 `holds(address, nbytes)` returns whether a byte range is readable. `outside(addresses, nbytes)`
-makes this check for many addresses and returns those that fail. `runs(address)` returns whether an
+checks many addresses and returns the addresses that fail. `runs(address)` returns whether an
 address is executable. If another thread unmaps memory afterwards, the object does not notice.
 
 `outside` costs O(log mappings) for each address, and `runs` O(mappings). The module works on Linux
@@ -30,7 +30,7 @@ def mappings() -> Iterator[tuple[range, str, int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class ReadableMemory:
-    """Readable ranges (`starts`, `stops`) and executable ranges (`code`), half-open and sorted."""
+    """Half-open address ranges: readable ones, sorted and joined, and executable ones (`code`)."""
 
     starts: NDArray[np.uint64]
     stops: NDArray[np.uint64]
@@ -59,7 +59,7 @@ class ReadableMemory:
         return not self.outside([address], nbytes)
 
     def outside(self, addresses: Sequence[int], nbytes: int) -> list[int]:
-        """Return the addresses that are no multiple of 8 or begin no `nbytes` readable bytes."""
+        """Return the addresses that are not multiples of 8, or lack `nbytes` readable bytes."""
         wrong = [address for address in addresses if not 0 < address < 1 << 63 or address % 8]
         known = np.array([address for address in addresses if 0 < address < 1 << 63], dtype=np.uint64)
         if not known.size:

@@ -22,15 +22,15 @@ from allocsim.systems.ggml.access.structs import pointers
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 
 BUFFER_TYPE_WORDS: Final = 12
-"""Words of a `ggml_backend_buffer_type`: six or eight functions, by version; device; context."""
+"""The words copied of a `ggml_backend_buffer_type`: 6 or 8 functions, the device, the context."""
 
 DEVICE_WORDS: Final = 17
-"""Words of a `ggml_backend_device`: fifteen functions, the registry, the context."""
+"""The number of words of a `ggml_backend_device`: 15 functions, the registry, the context."""
 
 SUPPORTS_BUFFER_TYPE: Final = 10
 
 MOST_BACKEND_WORDS: Final = 40
-"""Words of a `ggml_backend` that are searched for its device; the next word is the context."""
+"""How many words of a `ggml_backend` are searched for its device; the context comes next."""
 
 TAKES: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -47,9 +47,9 @@ class SecondBackend:
 def second_backend(ws: LibraryWorkspace) -> SecondBackend:
     """Return a second backend of a workspace, as the docstring of the module describes. The second
     backend has as many threads as the first. A kernel that sums by threads (CROSS_ENTROPY_LOSS)
-    rounds differently with another number of threads. With equal numbers, a graph computes the same
-    numbers on either backend. Raises EngineError if the library's structs do not have the known
-    layout.
+    rounds differently with another number of threads. With equally many threads, a graph computes
+    the same numbers on either backend. Raises EngineError if the library's structs do not have the
+    known layout.
     """
     library = ws.library
     backend = ws.own(library.ggml_backend_cpu_init(), library.ggml_backend_free, "second CPU backend")
@@ -98,9 +98,9 @@ def _check(ws: LibraryWorkspace, made: SecondBackend, device: int) -> None:
     takes = library.ggml_backend_supports_buft
     seen = {
         "the second backend accepts its own buffer type": takes(made.backend, made.buffer_type),
-        "the second backend refuses the first's": not takes(made.backend, ws.buffer_type),
+        "the second backend refuses the first buffer type": not takes(made.backend, ws.buffer_type),
         "the first backend accepts its own buffer type": takes(ws.backend, ws.buffer_type),
-        "the first backend refuses the second's": not takes(ws.backend, made.buffer_type),
+        "the first backend refuses the new buffer type": not takes(ws.backend, made.buffer_type),
         "the new buffer type belongs to the second device": library.ggml_backend_buft_get_device(made.buffer_type)
         == library.ggml_backend_get_device(made.backend)
         != device,

@@ -4,8 +4,9 @@ Contract: `TENSOR` is `ggml_tensor`: 336 bytes, declared in ggml.h, with the sam
 to 0.26.0. `GRAPH` is the head of `ggml_cgraph`, which is private. The layout is that of x86-64,
 little-endian.
 
-This module does not check whether a library has these structs. `allocsim.systems.ggml.access.probe`
-compares the fields of both structs with public functions and known values before any other use.
+This module does not check whether a library has these structs. Before any other use,
+`allocsim.systems.ggml.access.probe` compares all fields of both structs, except `grads` and
+`grad_accs`, with public functions and known values. These two fields are not used.
 """
 
 import ctypes

@@ -101,8 +101,8 @@ class LibraryWorkspace:
 
     def apart(self, context: "Context", *, weights: bool = False) -> int:
         """Place all tensors of a context that have no memory yet in a new buffer, without overlap,
-        and return the buffer (`ggml_backend_alloc_ctx_tensors`). `weights` gives it the usage
-        WEIGHTS.
+        and return the buffer (`ggml_backend_alloc_ctx_tensors`). If `weights` is true, the buffer
+        gets the usage WEIGHTS.
         """
         library = self.library
         buffer = library.ggml_backend_alloc_ctx_tensors(context.pointer, self.backend)
@@ -112,7 +112,9 @@ class LibraryWorkspace:
         return int(buffer)
 
     def memory(self, nbytes: int) -> int:
-        """Return a new CPU buffer of `nbytes` bytes, in which the caller places tensors itself."""
+        """Return a new CPU buffer of `nbytes` bytes. The caller places tensors in it itself
+        (`ggml_backend_tensor_alloc`).
+        """
         buffer = self.library.ggml_backend_buft_alloc_buffer(self.buffer_type, nbytes)
         return self.own(buffer, self.library.ggml_backend_buffer_free, f"buffer of {nbytes} bytes")
 
@@ -133,7 +135,7 @@ class LibraryWorkspace:
     def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None, pipelined: bool = False) -> int:
         """Return a new backend scheduler over the CPU backend and, if given, the backend `before`.
 
-        `before` is a backend and its buffer type; it has priority over the CPU. A `pipelined`
+        `before` is a backend and its buffer type. This backend precedes the CPU. A `pipelined`
         scheduler keeps several copies of each tensor that goes from one backend to another.
         """
         pairs = [*([before] if before else []), (self.backend, self.buffer_type)]

@@ -54,7 +54,7 @@ def read_behind(rows: Rows) -> list[tuple[str, str, str]]:
     """Return the names (reader, tensor, writer) for each read of a tensor after an explicit op in
     place (`scale_inplace(a)`) wrote over the tensor.
 
-    A read after an op in place is legal, but rarely intended. Reads through the op's result are not
+    A read after an op in place is legal, but rarely intended. A read of the op's result is not
     included.
     """
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]

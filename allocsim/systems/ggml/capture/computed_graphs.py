@@ -122,7 +122,7 @@ _KEPT: Final[list[dict[str, Any]]] = []
 
 
 def _parts(library: Library) -> list[Path]:
-    """Return the mapped files that may call this library: its own, and ggml files in its folder."""
+    """Return the files that may call this library: its own, and those of `mapped` in its folder."""
     beside = [path for path in mapped() if path.parent == library.path.parent]
     return list(dict.fromkeys([library.path, *beside]))
 

@@ -88,7 +88,9 @@ def _given(row: Row, array: NDArray[Any]) -> NDArray[Any]:
         data = base64.b64decode(row["elements"], validate=True)
         return np.frombuffer(data, dtype=array.dtype).reshape(array.shape)
     except (ValueError, TypeError):
-        raise EngineError(f"the elements of {row['name']!r} are no base64 of elements of its type and shape") from None
+        raise EngineError(
+            f"the elements of {row['name']!r} are not base64 text that decodes to its type and shape"
+        ) from None
 
 
 def bytes_of(array: NDArray[Any]) -> str:

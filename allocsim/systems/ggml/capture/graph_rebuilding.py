@@ -9,7 +9,7 @@ Contract
   its root.
 * The rows must come from a graph of the same version of the library and must have `op_params`
   (`allocsim.systems.ggml.capture.graph_rows`). Ops and types are looked up by name. Parameters are
-  numbers, and their meaning depends on the version.
+  numbers, and the meaning of these numbers depends on the version.
 * Rows may come from a file, so they are checked. A tensor that does not fit in its root is refused,
   and so is a type or op that the library does not know. An op that has a pointer to code among its
   parameters (`CALLS_BACK`) is replaced by a NONE op, which does nothing.
@@ -125,8 +125,8 @@ def roots_of(rows: Rows) -> list[int]:
 
 def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> RebuiltGraph:
     """Make the live tensors of rows, with the roots placed as the docstring of the module
-    describes. Raises EngineError if a row cannot become a tensor, or the graph needs more than
-    `MOST_BYTES`.
+    describes. Raises EngineError if a row cannot become a tensor, an offset is negative, or the
+    graph needs more than `MOST_BYTES`.
     """
     library = ws.library
     everything = [*rows["leafs"], *rows["nodes"]]

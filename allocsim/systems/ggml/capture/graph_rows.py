@@ -8,9 +8,9 @@ Contract
 * A row has the fields op, op_params, name, type, ne, nb, nbytes, off, external, flags, view_src,
   view_offs and src, and the field unary if its op is UNARY. A reference to a tensor is the index of
   a node, or "L9" for leaf 9. An empty source slot before a used slot is None.
-* `off` is the offset in bytes from the base of the compute buffer, or None for a tensor outside it.
-  `external` is true if the planner did not place the tensor: it is in another buffer, or its
-  address was set without a buffer.
+* `off` is the offset in bytes from the base of the compute buffer, or None for a tensor outside it
+  or without memory. `external` is true if the planner did not place the tensor: it is in another
+  buffer, or its address was set without a buffer.
 * The compute buffer is the buffer with the usage COMPUTE, which gallocr sets for its own buffers.
   The parameter `buffers` names the compute buffers explicitly. If there are several, `meta.buffers`
   lists their names, sizes and alignments. A row's `buffer` is then the index of the buffer to which
@@ -51,11 +51,12 @@ MAX_FLAGS: Final = 1 << 8
 """An exclusive bound on a tensor's flags. No version of ggml reaches this bound or `MAX_TYPE`."""
 
 MAX_NODES: Final = 1 << 24
-"""The most nodes of a graph. If a pointer leads to a graph with more room, it is refused."""
+"""The most nodes of a graph. A pointer to a graph with room for more nodes is refused."""
 
 EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
-"""The type `ggml_backend_sched_eval_callback`; its second argument, `ask`, is whether the scheduler
-only asks if the tensor's elements are needed. The third argument is a pointer to user data.
+"""The type `ggml_backend_sched_eval_callback`. Its arguments are a tensor, a flag `ask`, and a
+pointer to user data. `ask` is true if the scheduler only asks whether the tensor's elements are
+needed.
 """
 
 Rows = dict[str, Any]
@@ -73,8 +74,9 @@ def walk(
     """Return the rows of a graph. `buffers` are the compute buffers. By default `buffers` are the
     buffers of usage COMPUTE that hold the tensors: one buffer, or several if a scheduler is given.
     If `known` is true, the pointer is not checked, because the caller built the graph with this
-    bridge. Raises EngineError if the pointer is no graph, a source is not part of the graph, or,
-    without scheduler and `buffers`, several buffers have the usage COMPUTE.
+    bridge. Raises EngineError if the pointer is no graph, a source is not part of the graph, or the
+    scheduler has no plan of the graph. Without scheduler and `buffers`, several buffers of usage
+    COMPUTE are an error too.
     """
     nodes, leafs = nodes_and_leafs(library, graph) if known else _members(library, graph)
     if not scheduler:
@@ -277,7 +279,7 @@ def _named(names: dict[int, Any], source: int, reader: str) -> Any:
         return names[source]
     except KeyError:
         raise EngineError(
-            f"a source of {reader!r} is not part of the graph; where a scheduler copies it between backends, give the scheduler"
+            f"a source of {reader!r} is not part of the graph; if a scheduler copies the source between backends, give the scheduler"
         ) from None
 
 

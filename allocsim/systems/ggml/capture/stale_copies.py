@@ -35,7 +35,7 @@ class StaleCopy:
 
 
 def stale_copies(rows: Rows) -> list[StaleCopy]:
-    """Return the reads of each copy that are later than a write into the copy's original."""
+    """Return each read of a copy if its original was written after the copy and before the read."""
     leafs, everything = len(rows["leafs"]), [*rows["leafs"], *rows["nodes"]]
     roots, sources = roots_of(rows), sources_of(rows)
     copied: dict[int, tuple[int, Span]] = {}

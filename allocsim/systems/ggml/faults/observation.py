@@ -40,7 +40,9 @@ class FaultObservation:
     rows: dict[str, Rows] = field(default_factory=dict)
     """Name of a graph (`RUN`, `RIGHT`, `PLANNED`) -> its rows, with real addresses."""
     untold: tuple[str, ...] = ()
-    """Tensors that were flagged OUTPUT after the plan was made: only the host reads them."""
+    """Names of tensors that were flagged OUTPUT after the plan was made. The host reads these
+    tensors, but the planner did not know that.
+    """
     owed: tuple[str, ...] = ()
     """Names of tensors in memory of their own. The host must write these tensors before each run,
     and wrote them before the first run only.
@@ -54,7 +56,7 @@ class FaultObservation:
 
     @property
     def wrong(self) -> bool:
-        """Whether `found` differs from `wanted` by more than 0.1 % of `wanted`."""
+        """Whether `found` is no number, or differs from `wanted` by over 0.1 % of `wanted`."""
         return not abs(self.found - self.wanted) <= 1e-3 * abs(self.wanted)
 
 

@@ -46,7 +46,7 @@ class _Small:
             self.library.ggml_build_forward_expand(self.graph, tensor)
 
     def ran(self, x: float, read: int, planner: int = 0) -> tuple[float, Rows]:
-        """Plan and run the graph on inputs `x`; return `read`'s first element, and the rows."""
+        """Plan and run the graph on inputs `x`; return the first element of `read`, and rows."""
         self.ws.allocate(planner or self.ws.planner(), self.graph)
         self.ws.put(self.x, np.full(N, x, dtype=np.float32))
         self.ws.compute(self.graph)

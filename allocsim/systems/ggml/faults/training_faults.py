@@ -52,7 +52,7 @@ def shared_gradient(library: Library) -> FaultObservation:
         ws.compute(graph)
         found = float(np.linalg.norm(ws.get(gradient)))
         if not pinned:
-            flag_alone(gradient, FLAGS["output"])  # after planning: only the document shows the host's read
+            flag_alone(gradient, FLAGS["output"])  # set after planning, so that only the document has it
         return found, walk(library, graph)
 
     with LibraryWorkspace(library) as ws:

@@ -11,6 +11,7 @@
 | `backend_order` | concurrent backends of a scheduler: their runs as one program of streams |
 | `record_document` | documents: a session for all runs that share compute memory |
 | `followed_sessions` | documents of a program that still runs |
+| `cache_graph`, `cache_cells` | the cells of llama.cpp's caches: their accesses, and a recording of their content |
 
 Data model. A tensor is identified by its address and a *generation*, not by its name. A generation
 begins when the log first names the tensor, and ends when the tensor's context is freed. A buffer is

@@ -16,8 +16,9 @@ Contract
   (ggml-backend.h). The copy also comes after the events for which the destination had to wait,
   because schedulers rely on this. The copy comes before the later ops of the destination, but not
   after the destination's other earlier ops.
-* A scheduler uses numbers that it fetches from a backend, such as the experts to copy, before it
-  sends the next bytes. The experts' weights are read when their backend executes the copy.
+* A scheduler uses numbers that it fetches from a backend, such as the ids of the experts to copy,
+  before it sends the next bytes. The experts' weights are read when their backend executes the
+  copy.
 * Bytes are identified by address. Tensors of one memory that share bytes are in one buffer, and a
   read finds the bytes that are there. A missing order is a fault of the scheduler, whichever
   allocator placed the tensors, because allocators assume that the splits of a graph run one after
@@ -92,7 +93,8 @@ def at_once(
 ) -> Iterator[Document]:
     """Yield the documents of concurrent backends in consecutive runs of a session, from the event
     `since` on, unless their key is in `given`, which gets the new keys. No document is yielded if
-    no scheduler has several backends, or if the calls to one of these backends were not recorded.
+    no scheduler has several backends, if the calls to one of these backends were not recorded, or
+    if the log lacks a node of a split or a tensor of a copy.
     """
     mine = [run for run in runs if run.asked and all(by in log.backends for by in run.backends)]
     if not mine or unseen(log, mine):
@@ -153,8 +155,7 @@ class _Nodes:
     """Address of a node -> its place among the nodes of the run."""
     tensors: Mapping[RecordedTensor, PlacedTensor]
     flagged: bool
-    """Whether some node has the flag COMPUTE. If so, nodes without COMPUTE are not computed.
-    """
+    """Whether a node has the flag COMPUTE. If so, nodes without this flag are not computed."""
 
     @classmethod
     def of(cls, run: RecordedRun, tensors: Iterable[PlacedTensor]) -> "_Nodes":

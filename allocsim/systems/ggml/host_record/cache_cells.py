@@ -142,10 +142,14 @@ class _Cache:
     told: set[tuple[int, int, int]] = field(default_factory=set)
     """Sequence, cell and token of each fault that was already reported."""
     reach: list[tuple[int, int]] = field(default_factory=list)
-    """(position, lowest position read) of tokens that read lower than all later ones; both rise."""
+    """(position, lowest position read) of each token that reads lower than all tokens at higher
+    positions. Both numbers rise from pair to pair.
+    """
 
     def lowest(self, position: int, read: int) -> int:
-        """Return the lowest position that a token at `position`, which read `read`, may read."""
+        """Return the lowest position that a token at `position` may read, and note that its lowest
+        read position is `read`.
+        """
         at = bisect_left(self.reach, (position,))
         if self.reach[at : at + 1] and self.reach[at][1] <= read:
             return self.reach[at][1]
@@ -302,7 +306,7 @@ class _Memory:
                 found = {at: what for at, what in wants.get(call.one, {}).items() if low <= at < high}
                 own = (
                     wants.get(call.other, {}) if self._one_stream() else {}
-                )  # a copied stream replaces the other stream
+                )  # a copy of a stream replaces the target stream
                 wants[call.other] = {
                     at: own.get(at, frozenset()) | found.get(at, frozenset()) for at in {**own, **found}
                 }
@@ -554,7 +558,7 @@ class _Memory:
             if cache.values:  # no run rotates values
                 cache.position[cells] = [at.get(token, EMPTY) for token in cache.token[cells].tolist()]
             right, wrong = self._held(cache, sequence, cells)
-            if any(token in at for token in cache.token[wrong].tolist()):  # right token: only keys are wrong
+            if any(token in at for token in cache.token[wrong].tolist()):  # a wanted token: only keys are wrong
                 kinds = [[root for root, one in cache.layers.items() if one.kind.values == kind] for kind in (0, 1)]
                 self.kin.apart(list(filter(None, kinds)))
             known = np.full(len(cache.token), EMPTY)

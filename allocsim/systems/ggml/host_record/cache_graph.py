@@ -177,7 +177,9 @@ class CacheGraph:
         return next((by for node in ropes if (by := self._numbers(node.src[1])) is not None), None)
 
     def _written(self) -> Iterator[tuple[RecordedTensor, tuple[Cells, bool]]]:
-        """Yield each cache that the run writes, the cell of each token, and if it is transposed."""
+        """Yield each cache that the run writes, with the cell of each token, and whether the cache
+        is transposed.
+        """
         known: dict[tuple[object, ...], tuple[Cells, bool] | None] = {}
         for node in self.run.nodes:
             if _is(node, "SET_ROWS") and node.view_src is not None and node.src[0] in self.placed:

@@ -11,8 +11,9 @@
 Contract
 --------
 * `news` yields a document of each session that has had a new kind of event since the last call. A
-  run is new if its graph or layout is new, if it follows other runs than before, or if other
-  uploads were left out. A read is new if other bytes are read. No document is yielded twice.
+  run is new if its graph or layout is new, if it follows other runs than before, if other uploads
+  were left out, or if the scheduler did not compute the graph passed to it. A read is new if other
+  bytes are read. No document is yielded twice.
 * The comparison of events only selects the sessions to examine. A document has the whole session so
   far, and is judged like any other document.
 * `documents` returns the same documents as `documents_of` for the whole log, in the same order.
@@ -160,7 +161,7 @@ class _Session:
                 yield document_of(part, programs, self.host.done)
 
     def at_once(self) -> Iterator[Document]:
-        """Yield the documents of concurrent backends in the last `MOST_RUNS` runs that are new."""
+        """Yield the new documents of concurrent backends in the last `MOST_RUNS` runs."""
         before = self.runs[-MOST_RUNS - 1].event if len(self.runs) > MOST_RUNS else -1
         yield from at_once(self.host.log, self.runs[-MOST_RUNS:], before, self.given)
 

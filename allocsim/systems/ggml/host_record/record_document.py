@@ -219,7 +219,7 @@ def _hasty(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionP
 
 
 def _unmade(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
-    """Yield a part for each different graph that a scheduler did not compute: it held another."""
+    """Yield a part for each different graph not computed because its scheduler held another."""
     runs = [one.run for one in facts if one.run is not None and one.run.unmade]
     parts = {id(part): (part, run) for run in reversed(runs) for part in (session.unmade(run.unmade),)}
     for part, run in reversed(parts.values()):

@@ -43,7 +43,7 @@ def test_the_answer_says_whose_elements_were_taken(document: Document) -> None:
     """K, D and P find nothing; of one leaf, one was recorded."""
     evidence, whys, by = examine(document, library="before")
     assert (evidence.diverges, whys) == (False, {})
-    assert by == "the kernels of ggml 0.13.1; K and D on what 1 of 1 leafs held"
+    assert by == "the kernels of ggml 0.13.1; K and D with the recorded elements of 1 of 1 leafs"
 
 
 def test_ops_read_what_the_recorded_elements_lead_to(document: Document) -> None:
@@ -61,7 +61,7 @@ def test_elements_that_do_not_fit_are_refused(elements: object, document: Docume
     rows["leafs"][0]["elements"] = elements
     with (
         Child("before") as child,
-        pytest.raises(EngineError, match="the elements of 'x' are no base64 of elements of its type"),
+        pytest.raises(EngineError, match="the elements of 'x' are not base64 text that decodes to its type"),
     ):
         child.call(depart, rows, {}, seed=0)
 
