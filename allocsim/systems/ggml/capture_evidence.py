@@ -20,8 +20,8 @@ Contract
   because a capture has no data.
 * P runs each distinct op alone between red zones (`allocsim.systems.ggml.guarded_evidence`).
 * No detector runs an op that calls a function of the program (`map_custom`). An op with such a call
-  is reported as not examined. D writes drawn elements into its result, equal on both sides, and
-  continues.
+  is reported as not examined. D writes drawn elements into the op's result, equal on both sides,
+  and continues.
 * No detector runs a node that ggml leaves out (`graph_rebuilding.skipped`). A left-out node has
   memory in the plan and is an op of the document, so S judges it as if it ran.
 * The file of the library is never taken from the document, because the document may be hostile. The
@@ -77,7 +77,7 @@ Whys = dict[str, str]
 
 
 def is_capture(document: Document) -> bool:
-    """Return whether a document has the rows of its ggml graphs, which are needed to run them."""
+    """Return whether a document has the rows of its ggml graphs, which a run of them needs."""
     return bool(graphs_of(document))
 
 
@@ -285,7 +285,7 @@ def _with_elements(rows: Rows, operands: Sequence[str | None]) -> Rows:
 
 def operands_of(library: Library, rows: Rows, nodes: Sequence[int], *, seed: int) -> list[list[str | None]]:
     """Run the graph with separate memory for each tensor, and return what some nodes read: for each
-    node, the base64 elements of each source slot. A task of a child process.
+    node, the base64 elements of each source slot. This function is a task of a child process.
     """
     with LibraryWorkspace(library) as ws:
         graph, left_out, wanted = rebuild(ws, unsplit(rows), {}), skipped(rows), set(nodes)
@@ -325,8 +325,8 @@ def depart(library: Library, rows: Rows, offsets: Mapping[int, int], *, seed: in
     """Run a graph in lockstep under its plan and with separate memory for each tensor. Return the
     departures, and the number of results without any finite element. This function is a task of a
     child process. One thread is used, because a reference with races would be no reference; K looks
-    for races. The reference has no backends: where the planned side reads a scheduler's copy, it
-    reads the original.
+    for races. The reference has no backends: where the planned side reads a scheduler's copy, the
+    reference reads the original.
     """
     with LibraryWorkspace(library) as planned_ws, LibraryWorkspace(library) as reference_ws:
         planned, reference = rebuild(planned_ws, rows, offsets), rebuild(reference_ws, unsplit(rows), {})

@@ -59,7 +59,7 @@ class HostTold(msgspec.Struct, frozen=True):
 
 
 def host_told(meta: Mapping[str, Any]) -> HostTold | None:
-    """Return the facts about the host in a document's meta, or None if missing or malformed."""
+    """Return the host's facts in a document's meta, or None if they are missing or malformed."""
     about = meta.get("ggml")
     try:
         return msgspec.convert(about.get("host"), HostTold) if isinstance(about, dict) else None
@@ -212,7 +212,7 @@ class DumpedGraph:
     def _check_memory(self, index: int, tensor: DumpedTensor) -> None:
         count = max(len(self.dump.meta.buffers), 1)
         if tensor.buffer >= count:
-            raise self.refuse(index, "buffer", f"{tensor.buffer} does not exist; there are {count}")
+            raise self.refuse(index, "buffer", f"compute buffer {tensor.buffer} does not exist; there are {count}")
         if tensor.op == SPLIT_COPY and (len(self.src[index]) != 1 or self.root[index] != index):
             raise self.refuse(index, "src", "a scheduler's copy has one source and is no view")
         root = self.tensors[self.root[index]]

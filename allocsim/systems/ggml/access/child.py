@@ -69,7 +69,7 @@ QUIET_LINES: Final = ("dot -Tpng",)
 
 
 class ChildDiedError(EngineError):
-    """The process of a task died: an assertion failed, a signal came, it exited, or time ran out.
+    """The process of a task died: an assertion failed, a signal came, or it exited or ran too long.
     `signal` is the number of the signal that ended the process. `signal` is 0 if the process exited
     by itself or was killed at the time limit. `said` is the last failed assertion that the process
     wrote, or else its last line, and "" at the time limit.
@@ -191,8 +191,8 @@ def link_openmp(folder: Path) -> bool:
 
 
 def _told(error: AllocsimError) -> tuple[type[AllocsimError], tuple[Any, ...], dict[str, Any]]:
-    """Return the class, the arguments and the attributes of an error, so that it can be pickled. An
-    error is not pickled itself, because unpickling fails if its constructor takes other arguments
+    """Return the class, the arguments and the attributes of an error; these can be pickled. The
+    error itself is not pickled, because unpickling fails if its constructor takes other arguments
     than `error.args`.
     """
     return type(error), error.args, vars(error)

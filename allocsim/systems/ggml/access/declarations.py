@@ -7,8 +7,8 @@ alive by accident. Functions after the line `optional:` may be missing in a libr
 lacks any other function is refused.
 
 This module loads no library. The declarations come from ggml.h, ggml-alloc.h, ggml-backend.h,
-ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0. The versions that have a function declare it
-alike.
+ggml-cpu.h and ggml-opt.h of ggml 0.13.1 to 0.26.0. All of these versions that have a function
+declare it alike.
 """
 
 import ctypes

@@ -4,8 +4,8 @@ Contract
 --------
 * `find("before" | "after" | PATH)` returns the path of a library file and loads nothing. The name
   `before` means the library of an installed pywhispercpp (ggml 0.13.1, with the kernel bug of issue
-  1501). The name `after` means that of an installed xllamacpp (ggml 0.26.0). PATH is a library file
-  or a folder that contains one.
+  1501). The name `after` means the library of an installed xllamacpp (ggml 0.26.0). PATH is a
+  library file or a folder that contains a library file.
 * `load` first maps libgomp and libggml-base if they are in the library's folder. Then `load` maps
   the library with RTLD_LOCAL, so that two ggmls in one process do not see each other's symbols. A
   function of `declarations` gets its types when it is first used. `load` calls no function of the
@@ -52,7 +52,7 @@ The table of type names is not read beyond this number.
 """
 
 MAX_OPS: Final = 160
-"""The most rows of the op name table. If `LAST_OP` is not among them, the library is refused."""
+"""The most rows of the op name table. A library without `LAST_OP` in these rows is refused."""
 
 
 class Library:

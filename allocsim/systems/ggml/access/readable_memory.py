@@ -30,7 +30,7 @@ def mappings() -> Iterator[tuple[range, str, int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class ReadableMemory:
-    """Half-open address ranges: readable ones, sorted and joined, and executable ones (`code`)."""
+    """The readable address ranges, sorted and joined, and the executable ones; all half-open."""
 
     starts: NDArray[np.uint64]
     stops: NDArray[np.uint64]
@@ -59,7 +59,9 @@ class ReadableMemory:
         return not self.outside([address], nbytes)
 
     def outside(self, addresses: Sequence[int], nbytes: int) -> list[int]:
-        """Return the addresses that are not multiples of 8, or lack `nbytes` readable bytes."""
+        """Return each address that is no multiple of 8, or from which on not all of `nbytes` bytes
+        are readable.
+        """
         wrong = [address for address in addresses if not 0 < address < 1 << 63 or address % 8]
         known = np.array([address for address in addresses if 0 < address < 1 << 63], dtype=np.uint64)
         if not known.size:

@@ -22,7 +22,9 @@ from allocsim.systems.ggml.access.structs import pointers
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 
 BUFFER_TYPE_WORDS: Final = 12
-"""The words copied of a `ggml_backend_buffer_type`: 6 or 8 functions, the device, the context."""
+"""The number of 8-byte words copied from a `ggml_backend_buffer_type`. These words include its 6 or
+8 functions (by version), its device and its context.
+"""
 
 DEVICE_WORDS: Final = 17
 """The number of words of a `ggml_backend_device`: 15 functions, the registry, the context."""
@@ -30,7 +32,7 @@ DEVICE_WORDS: Final = 17
 SUPPORTS_BUFFER_TYPE: Final = 10
 
 MOST_BACKEND_WORDS: Final = 40
-"""How many words of a `ggml_backend` are searched for its device; the context comes next."""
+"""How many words of a `ggml_backend` are searched for its device; the context is the next word."""
 
 TAKES: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
 

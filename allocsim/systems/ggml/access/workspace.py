@@ -112,7 +112,7 @@ class LibraryWorkspace:
         return int(buffer)
 
     def memory(self, nbytes: int) -> int:
-        """Return a new CPU buffer of `nbytes` bytes. The caller places tensors in it itself
+        """Return a new CPU buffer of `nbytes` bytes. The caller places tensors in this buffer
         (`ggml_backend_tensor_alloc`).
         """
         buffer = self.library.ggml_backend_buft_alloc_buffer(self.buffer_type, nbytes)
@@ -135,8 +135,9 @@ class LibraryWorkspace:
     def scheduler(self, *, graph_size: int, before: tuple[int, int] | None = None, pipelined: bool = False) -> int:
         """Return a new backend scheduler over the CPU backend and, if given, the backend `before`.
 
-        `before` is a backend and its buffer type. This backend precedes the CPU. A `pipelined`
-        scheduler keeps several copies of each tensor that goes from one backend to another.
+        `before` is a backend and its buffer type. The scheduler prefers this backend to the CPU. A
+        `pipelined` scheduler keeps several copies of each tensor that goes from one backend to
+        another.
         """
         pairs = [*([before] if before else []), (self.backend, self.buffer_type)]
         backends, types = ((ctypes.c_void_p * len(pairs))(*column) for column in zip(*pairs, strict=True))
@@ -226,7 +227,7 @@ class Context:
     def tensor(self, dtype: str, *ne: int, name: str = "", flag: str = "") -> int:
         """Make a tensor of ggml type `dtype` and dimensions `ne`.
 
-        `flag` names flags separated by spaces: input, output, param or loss.
+        `flag` has the names of flags, separated by spaces: input, output, param or loss.
         """
         library = self._library
         dims = (ctypes.c_int64 * len(ne))(*ne)

@@ -30,13 +30,13 @@ def _hints(document: Document) -> Iterator[str]:
     old = [one for graph in graphs_of(document) for one in stale_copies(graph)]
     for one in old[:MOST_COPIES]:
         yield (
-            f"{one.reader!r} reads a copy of {one.original!r} on another backend that was made before {one.writer!r}"
-            " wrote over the original: ggml's scheduler copies once"
+            f"{one.reader!r} reads a copy of {one.original!r} on another backend, but {one.writer!r} wrote over the"
+            " original after the copy: ggml's scheduler copies once"
         )
     if len(old) > MOST_COPIES:
         yield f"so do {len(old) - MOST_COPIES} more reads"
     for reader, read, writer in [one for graph in graphs_of(document) for one in read_behind(graph)][:MOST_COPIES]:
-        yield f"{reader!r} reads {read!r} after {writer!r} wrote over it in place: it gets what {writer!r} made"
+        yield f"{reader!r} reads {read!r} after {writer!r} wrote over it in place: it reads the result of {writer!r}"
     host = host_told(document.meta)
     if host is not None and host.reads:
         return

@@ -16,13 +16,13 @@ Contract
   graph are not captured separately.
 * `seen.graphs` has the rows of all different graphs; two graphs also differ if an address differs.
   `seen.runs` has, for each call, the index of the computed graph. If an unchanged graph is computed
-  again, it is listed once. If a changed graph is computed on an old plan, it is listed as a new
-  graph with the addresses that its tensors really have.
+  again, the graph is listed only once. If a changed graph is computed on an old plan, it is listed
+  as a new graph with the addresses that its tensors really have.
 * `session(seen)` returns one document with a program and a plan for each graph and a run for each
   call. All runs use the same memory. `meta.ggml.graphs` of the document has the rows of each
   program. A tensor outside the compute buffers is one buffer in all programs that have a tensor of
   its name and size. If the sizes differ, these are several buffers, and the later ones are renamed.
-* A process can have one open watch; a second watch is refused.
+* A process can have at most one open watch; a second watch is refused.
 * If a graph cannot be walked, EngineError is raised at the end of the block. The program itself
   runs on.
 
@@ -111,7 +111,9 @@ def _watched(library: Library, meta: dict[str, Any] | None) -> Iterator[Computed
     to = {name: ctypes.cast(hook, ctypes.c_void_p).value or 0 for name, hook in hooks.items()}
     with redirected(_parts(library), to) as seen.hooked:
         if not seen.hooked:
-            raise EngineError(f"{library.path.name} computes graphs by no call that can be seen from outside")
+            raise EngineError(
+                f"{library.path.name} computes graphs through no call slot, so its graphs cannot be captured"
+            )
         yield seen
     if seen.error is not None:
         raise seen.error
@@ -180,7 +182,7 @@ def session(seen: ComputedGraphs, source: str = "capture") -> Document:
 
 
 def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int = 0, threads: int = 1) -> ComputedGraphs:
-    """Load a model from a GGUF file, decode tokens, and return the graphs that this computed.
+    """Load a model from a GGUF file, decode tokens, and return the graphs that were computed.
     `prompt` random tokens, drawn from the seed, are decoded at once. Then `steps` tokens are
     decoded one at a time; each is the most likely token after the tokens before. The graphs of
     llama.cpp's warm-up at loading are not included. This function is a task of a child process.

@@ -17,8 +17,9 @@ Contract
   its `off` belongs.
 * `scheduler` is the `ggml_backend_sched` that planned the graph. The scheduler runs a copy of the
   graph, in which each tensor that goes from one backend to another is copied. The scheduler's graph
-  is found in its memory (`allocsim.systems.ggml.capture.scheduled_graph`), together with all its
-  compute buffers. A copy of a tensor is a row of op `SPLIT_COPY` at the start of its split.
+  is found in the scheduler's memory (`allocsim.systems.ggml.capture.scheduled_graph`), together
+  with all its compute buffers. A copy of a tensor is a row of op `SPLIT_COPY` at the start of its
+  split.
 * Steps are positions in the node list. Nothing is written, so the graph stays usable.
 * A pointer is checked before it is followed. The bytes at the pointer must be readable. Counts,
   ops, types and dimensions must be possible in ggml, and the functions of a buffer must be

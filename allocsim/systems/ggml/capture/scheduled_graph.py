@@ -1,4 +1,4 @@
-"""Find the graph that a backend scheduler runs in the scheduler's memory.
+"""Find, in the memory of a backend scheduler, the graph that the scheduler runs.
 
 Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
 planned from a graph with these nodes. The scheduler's graph has the same nodes in the same order.
@@ -14,9 +14,9 @@ marks and copies are the given nodes.
 A pipelined scheduler keeps several copies of each tensor, one for each run that may be in flight.
 All these copies are leafs of the scheduler's graph, so that no copy is overwritten. In the returned
 graph, the copy that this run makes is a node and not a leaf. The copies of other runs stay leafs,
-as if the host wrote them. The scheduler also lists each tensor that the host writes among its leafs
-a second time, even if the tensor is a node, like a parameter. The returned graph lists such a
-tensor once.
+as if the host wrote them. The leafs of the scheduler's graph have a second entry for each tensor
+that the host writes, even if the tensor is a node, like a parameter. The returned graph lists such
+a tensor once.
 
 The cost is O(nodes). This module makes no rows (`allocsim.systems.ggml.capture.graph_rows` does)
 and does not determine the backend of a split.
@@ -36,7 +36,7 @@ from allocsim.systems.ggml.access.structs import GRAPH, TENSOR, graph_record, po
 from allocsim.systems.ggml.ggml_dump import NONE
 
 STRUCT_WORDS: Final = 128
-"""Words of a `ggml_backend_sched` that are searched for its graph (word 43 in ggml 0.26.0)."""
+"""How many words of a `ggml_backend_sched` are searched for its graph (word 43 in 0.26.0)."""
 
 MOST_COPIES: Final = 64
 """The most nodes, with marks and copies, per node of a graph; a split has at most 30 inputs."""
@@ -61,7 +61,8 @@ def scheduled_graph(
 ) -> ScheduledGraph:
     """Return the graph of a scheduler; raise EngineError if it has no plan of these nodes. `word`
     is the word at which the graph of another scheduler of this library was found. If `word` is
-    given, pointers are first followed unchecked. Pass it only for a scheduler that the caller made.
+    given, pointers are first followed unchecked. Pass `word` only for a scheduler that the caller
+    made.
     """
     if word is not None:
         known = _graph_at(library, None, scheduler, word, nodes)

@@ -26,7 +26,7 @@ from allocsim.systems.ggml.capture.graph_document import document, ops_of_nodes
 from allocsim.systems.ggml.capture.graph_rows import Rows
 
 RUN, RIGHT, PLANNED = "run", "right", "planned"
-"""Names of graphs: the one that ran, the one without the fault, and the one that was planned."""
+"""Names of graphs: the graph that ran, the graph without the fault, and the planned graph."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class FaultObservation:
     """Name of a graph (`RUN`, `RIGHT`, `PLANNED`) -> its rows, with real addresses."""
     untold: tuple[str, ...] = ()
     """Names of tensors that were flagged OUTPUT after the plan was made. The host reads these
-    tensors, but the planner did not know that.
+    tensors, but the planner did not know of the flag.
     """
     owed: tuple[str, ...] = ()
     """Names of tensors in memory of their own. The host must write these tensors before each run,

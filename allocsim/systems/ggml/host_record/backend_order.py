@@ -257,9 +257,9 @@ class _Order:
         order.join([target], behind=[copying])
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
-        """Add the op that sends bytes to a tensor or fetches them from it. The bytes may come from
-        the original of a copy, or go to a copy. Before it sends, the scheduler uses all bytes in
-        `fetched`.
+        """Add the op that sends bytes to a tensor or fetches bytes from a tensor. The bytes may
+        come from the original of a copy, or go to a copy. Before bytes are sent, the scheduler uses
+        all bytes in `fetched`.
         """
         sent, whole = one.word in {"copied", "sent"}, one.word in {"copied", "got"}
         told = tensors.get(one.last if one.word == "copied" else one.first)

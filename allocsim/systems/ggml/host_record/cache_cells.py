@@ -9,8 +9,8 @@ Contract
 * A sequence *wants* a token at a position if a batch of the host put the token there. The host's
   later calls on sequences (remove, copy, keep, add, divide, clear) change which tokens a sequence
   wants. A cell *holds* the token whose row was written there last. The position of the held token
-  includes the position shifts that runs applied to the cell, and a copy of a buffer copies tokens
-  and positions. A token reads the cells that its attention mask admits.
+  includes the position shifts that runs applied to the cell. A copy of a buffer copies tokens and
+  positions. A token reads the cells that its attention mask admits.
 * The keys and values of all layers with equal content are one page, which names these layers and
   has a cell for each row. If the content of one layer differs later, the whole log is followed
   again with this layer as a separate page. In this way each layer is judged, and a fault in several
@@ -19,12 +19,12 @@ Contract
   sequence has the token, for example by a copy, its first read gets a `cell` event.
 * If a sequence reads a cell that does not hold the token that the sequence wants at that position,
   a `cell` event with another content than was written is added (C14, plan). The same event is added
-  if a token wants a position, from the lowest position that it reads up to its own, whose cell was
-  overwritten.
+  for an overwritten cell if a token wants the position that the cell held. That position must be
+  between the lowest position that the token reads and the token's own position.
 * A saved state is recognised by its digest, if its whole content was known when it was saved. After
-  a restore its cells hold the content of that time. If the state of one sequence is restored into
-  another, and the first sequence then continues after the end of the state, it reads cells that no
-  token wrote for it (C01, caller).
+  a restore, the restored cells hold the content of that time. If the state of one sequence is
+  restored into another, and the first sequence then continues after the end of the state, it reads
+  cells that no token wrote for it (C01, caller).
 * Positions below the lowest position that a token reads are outside its window, and the token does
   not want them. A token may read all positions that a token of a higher position reads, because
   windows only move up.
@@ -34,7 +34,7 @@ Contract
 Cells of recurrent memory are not examined. This module does not judge; `allocsim.recordings` does.
 
 A run costs O(cells read + layers x cells of a cache). A call on a whole sequence costs O(cells of a
-cache). For each layer that gets a page of its own, this cost is paid once more.
+cache). For each layer that gets a page of its own, the log is followed once more.
 """
 
 import heapq
@@ -580,7 +580,7 @@ class _Memory:
             self._blame(cache, sequence, claimed)
 
     def _held(self, cache: _Cache, sequence: int, cells: Cells) -> tuple[Cells, list[int]]:
-        """Return the right cells and the wrong cells for a sequence; neither has assumed cells."""
+        """Return the right and the wrong cells of a sequence, without cells assumed to be right."""
         wanted, right, wrong = self.wants.get(sequence, {}), list[int](), list[int]()
         restored = bool({sequence, -1} & self.restored)
         for cell, token, position in zip(

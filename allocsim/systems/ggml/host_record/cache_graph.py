@@ -13,7 +13,7 @@ Contract
   stored transposed. SET_ROWS writes transposed values element by element, and a cell is then a
   column.
 * Layers whose keys and values are written into the same cells and read under the same mask are one
-  use, which names these layers. Values of an attention that are in no use are counted
+  use, which names these layers. Values of an attention that belong to no use are counted
   (`unfollowed`).
 * Column c of a mask belongs to row c of the view that attention reads. A token reads the rows whose
   columns are finite in its row of the mask.
@@ -40,7 +40,7 @@ Cells = np.ndarray
 LAID_AS: Final = frozenset(
     {"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "CONT", "CPY", "CAST", "SCALE", "ADD", "SOFT_CAP"}
 )
-"""Ops whose result stands for their first operand, when the source of an operand is searched."""
+"""Ops whose result is treated as their first operand when the source of a tensor is searched."""
 
 MOST_CELLS: Final = 1 << 26
 """The most cells of a cache. A use of a larger cache is skipped, because the log is wrong."""

@@ -51,7 +51,7 @@ GRAPHS: Final = "graphs"
 """Key of `meta.ggml` with the rows of each program, if there are several."""
 
 MOST_APART: Final = 16
-"""The most documents, per session, of late and hasty accesses and graphs not computed."""
+"""The most documents, per session, of late reads, unwaited accesses and graphs not computed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
