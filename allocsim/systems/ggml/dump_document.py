@@ -15,8 +15,8 @@ Buffers and values
     and `own`. A tensor that the host writes has the role `input`.
 Ops
     VIEW, RESHAPE, PERMUTE and TRANSPOSE become `view`, and SPLIT_COPY becomes `same`. A view with op
-    NONE gets no op, because ggml does not count it. If such a view is a node with sources, an op
-    `none` has these sources in `meta.src`, because ggml counts them. A node that ggml left out of
+    NONE gets no op, because ggml does not count it. If such a NONE view is a node with sources, an
+    op `none` has these sources in `meta.src`, because ggml counts them. A node that ggml left out of
     recorded runs becomes an op `none` too. Any other node is an op with its own name in lower case.
     The operands are the tensors that its kernel reads, so the destination of CPY is no operand. If
     an operand's bytes were overwritten after the operand was made (accumulators, copied roots), the
@@ -146,8 +146,8 @@ class _Import:
         """Values that a `view` op makes or no op makes: a read finds the bytes that are there now.
         """
         self.left_out = graph.left_out() if meta.runs_again else frozenset()
-        """Nodes that the executor did not run, if runs were recorded. Otherwise all nodes are
-        judged as if they ran.
+        """Nodes that the executor did not run, if runs were recorded. Without recorded runs all
+        nodes are judged as if they ran.
         """
         self.carried: set[int] = set()
         """Values of leafs that the graph writes, if further runs follow."""
@@ -369,7 +369,7 @@ def layout_of(kind: str, ne: Four, nb: Four) -> tuple[str, tuple[int, ...], tupl
 
 
 def _block(name: str) -> int:
-    """Return the number of elements in a block of a quantised type: 256 for names `*_K`, `IQ*` and
-    `TQ*`, and 32 for IQ4_NL and all others.
+    """Return the number of elements in a block of a quantised type: 256 for names `*_K`, and for
+    names `IQ*` and `TQ*` without `NL`. All other quantised types have 32.
     """
     return 256 if name.lower().endswith("_k") or (name.lower()[:2] in {"iq", "tq"} and "nl" not in name.lower()) else 32

@@ -185,8 +185,8 @@ class DumpedGraph:
             yield root, start, stop
 
     def _copied_early(self, index: int, tensor: DumpedTensor, source: int) -> bool:
-        """Return whether a scheduler copies a view before the node that makes the view. This is
-        legal, because making a view moves no byte: the root's bytes are there already.
+        """Return whether a scheduler copies a view before the node that makes the view. Such a copy
+        is legal, because making a view moves no byte: the root's bytes are there already.
         """
         return tensor.op == SPLIT_COPY and self.tensors[source].op in ROOTS_KEPT and self.root[source] < index
 

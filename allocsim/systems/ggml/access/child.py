@@ -12,9 +12,9 @@ Contract
   between the caller and the server.
 * If a task raises an AllocsimError, `call` raises the same error in the caller. Any other exception
   becomes an EngineError that names the exception. If the process of a task dies, `call` raises
-  `ChildDiedError`; its message holds the signal or exit code and the last line that the process
-  wrote (its last failed assertion, if it wrote one). A task that runs longer than `timeout` is
-  killed, and the `ChildDiedError` names the time limit.
+  `ChildDiedError`. The message holds the signal or exit code, and the last line that the process
+  wrote, or rather its last failed assertion, if there is one. A task that runs longer than
+  `timeout` is killed, and the `ChildDiedError` names the time limit.
 * If the system has no `libgomp.so.1`, the server uses the copy inside another Python package. Only
   the library search path of the server is changed.
 * The server itself computes nothing and starts no OpenMP thread, so a fork of it loses no thread.

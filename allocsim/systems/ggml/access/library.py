@@ -40,7 +40,7 @@ IN_FOLDER: Final = ("libggml-cpu*.so*", "libggml.so*", "xllamacpp*.so")
 """Patterns of files in a folder that may be a whole libggml; the first match is used."""
 
 COMPANIONS: Final = ("libgomp*.so*", "libggml-base*.so*")
-"""Libraries that a libggml needs; those in its folder are loaded first, in this order."""
+"""Libraries that a libggml needs; if its folder has them, they are loaded first, in this order."""
 
 LAST_OP: Final = "GLU"
 """The last row of ggml's op name table since ggml 0.9. A read beyond this row is out of bounds."""

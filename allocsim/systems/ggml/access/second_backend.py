@@ -22,8 +22,8 @@ from allocsim.systems.ggml.access.structs import pointers
 from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 
 BUFFER_TYPE_WORDS: Final = 12
-"""The number of 8-byte words copied from a `ggml_backend_buffer_type`. These words include its 6 or
-8 functions (by version), its device and its context.
+"""The number of 8-byte words copied from a `ggml_backend_buffer_type`. These words hold the 6 or 8
+functions (by version), the device and the context of the buffer type.
 """
 
 DEVICE_WORDS: Final = 17

@@ -6,7 +6,8 @@ little-endian.
 
 This module does not check whether a library has these structs. Before any other use,
 `allocsim.systems.ggml.access.probe` compares all fields of both structs, except `grads` and
-`grad_accs`, with public functions and known values. These two fields are not used.
+`grad_accs`, with public functions and known values. The bridge uses neither `grads` nor
+`grad_accs`.
 """
 
 import ctypes

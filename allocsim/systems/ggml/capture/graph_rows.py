@@ -55,9 +55,9 @@ MAX_NODES: Final = 1 << 24
 """The most nodes of a graph. A pointer to a graph with room for more nodes is refused."""
 
 EVAL_CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p)
-"""The type `ggml_backend_sched_eval_callback`. Its arguments are a tensor, a flag `ask`, and a
-pointer to user data. `ask` is true if the scheduler only asks whether the tensor's elements are
-needed.
+"""The type `ggml_backend_sched_eval_callback`. The arguments of the callback are a tensor, a flag
+`ask`, and a pointer to user data. `ask` is true if the scheduler only asks whether the tensor's
+elements are needed.
 """
 
 Rows = dict[str, Any]

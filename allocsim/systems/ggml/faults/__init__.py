@@ -6,7 +6,7 @@ Contract: `FAULTS[name]` has a summary, the class and the party that the verdict
 task for a child process. The task returns a `FaultObservation`
 (`allocsim.systems.ggml.faults.observation`). The observation has the wrong number, the number of
 the same computation without the fault, and the rows of the graphs that ran, with real addresses.
-From these rows the judge can find the fault again without ggml.
+From the rows of an observation the judge can find the fault again without ggml.
 
 The tasks are in `allocsim.systems.ggml.faults.small_graphs` and
 `allocsim.systems.ggml.faults.training_faults`.

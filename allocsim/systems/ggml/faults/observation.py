@@ -2,14 +2,14 @@
 them.
 
 Contract: a `FaultObservation` is plain data from a child process. `evidence` makes a document of
-the session that ran, with the constraints of its planner. From this document the judge can find the
-fault again by the addresses alone. `repaired` makes the document of the same computation without
+the session that ran, with the constraints of its planner. The judge can find the fault again in
+this document by the addresses alone. `repaired` makes the document of the same computation without
 the fault.
 
-The task of the fault states all facts that the graph does not have; no fact is guessed. These facts
-are the tensors that the host reads without the planner's knowledge (`untold`), the uploads that the
-host left out (`owed`), and the number of nodes that the graph had when its first tensors were
-placed (`planned_nodes`).
+The task of the fault states all facts that the graph does not have; no fact is guessed. The facts
+that the task states are the tensors that the host reads without the planner's knowledge (`untold`),
+the uploads that the host left out (`owed`), and the number of nodes that the graph had when its
+first tensors were placed (`planned_nodes`).
 """
 
 from collections.abc import Collection

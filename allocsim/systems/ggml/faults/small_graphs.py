@@ -125,8 +125,8 @@ def none_view(library: Library) -> FaultObservation:
 
 def output_on_view(library: Library) -> FaultObservation:
     """Flag only a view as OUTPUT, not its root: the planner frees the root before the host reads
-    it. The flag is set in the struct. `detail["by_setter"]` is the number that the host reads if
-    `ggml_set_output(view)` sets the flag.
+    the view. The flag is set in the struct. `detail["by_setter"]` is the number that the host reads
+    if `ggml_set_output(view)` sets the flag.
     """
 
     def viewed(ws: LibraryWorkspace, flag: Callable[[_Small, int, int], Any]) -> tuple[float, Rows]:

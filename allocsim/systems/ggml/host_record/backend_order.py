@@ -155,7 +155,7 @@ class _Nodes:
     """Address of a node -> its place among the nodes of the run."""
     tensors: Mapping[RecordedTensor, PlacedTensor]
     flagged: bool
-    """Whether a node has the flag COMPUTE. If so, nodes without this flag are not computed."""
+    """Whether a node has the flag COMPUTE, so that nodes without this flag are not computed."""
 
     @classmethod
     def of(cls, run: RecordedRun, tensors: Iterable[PlacedTensor]) -> "_Nodes":

@@ -13,14 +13,15 @@ Contract
   positions. A token reads the cells that its attention mask admits.
 * The keys and values of all layers with equal content are one page, which names these layers and
   has a cell for each row. If the content of one layer differs later, the whole log is followed
-  again with this layer as a separate page. In this way each layer is judged, and a fault in several
-  equal layers is reported once. Values have no position, so a position shift does not change them.
+  again with this layer as a separate page. By these pages each layer is judged, and a fault in
+  several equal layers is reported once. Values have no position, so a position shift does not
+  change them.
 * Writing a token is a `use` event that writes a cell for the token's first sequence. If a further
   sequence has the token, for example by a copy, its first read gets a `cell` event.
 * If a sequence reads a cell that does not hold the token that the sequence wants at that position,
   a `cell` event with another content than was written is added (C14, plan). The same event is added
-  for an overwritten cell if a token wants the position that the cell held. That position must be
-  between the lowest position that the token reads and the token's own position.
+  for an overwritten cell if a token wants the position that the cell held. The wanted position must
+  be between the lowest position that the token reads and the token's own position.
 * A saved state is recognised by its digest, if its whole content was known when it was saved. After
   a restore, the restored cells hold the content of that time. If the state of one sequence is
   restored into another, and the first sequence then continues after the end of the state, it reads
@@ -419,7 +420,7 @@ class _Memory:
         self.open[batch.thread] = _Open(list(batch.rows))
 
     def ended(self, end: BatchEnded) -> None:
-        """Record that a batch was computed. If it failed, no sequence wants its tokens any more."""
+        """Record the end of a batch. If the batch failed, no sequence wants its tokens any more."""
         was = self.open.pop(end.thread, None)
         if was is None or not end.status:
             return
@@ -614,7 +615,7 @@ class _Memory:
 
     def _left_out(self, cache: _Cache, sequence: int, position: int, read: Cells, cell: int) -> dict[int, int]:
         """Return position -> its old cell, now overwritten, for positions that a token wants and
-        does not read. If such a cell is intact and did not move, the mask is assumed to leave it
+        does not read. If the old cell is intact and did not move, the mask is assumed to leave it
         out on purpose.
         """
         read = np.unique(read[read >= 0])

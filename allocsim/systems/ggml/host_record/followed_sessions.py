@@ -17,8 +17,8 @@ Contract
 * The comparison of events only selects the sessions to examine. A document has the whole session so
   far, and is judged like any other document.
 * `documents` returns the same documents as `documents_of` for the whole log, in the same order.
-* Facts are kept from piece to piece. If a session gets a new buffer, it is followed again from the
-  allocation of its first buffer.
+* Facts are kept from one piece of the log to the next. If a session gets a new buffer, it is
+  followed again from the allocation of its first buffer.
 
 A piece costs O(its events), and O(runs + tensors of new graphs) for a session that has news. This
 module does not read the log file, and does not judge the documents.
