@@ -191,7 +191,7 @@ def link_openmp(folder: Path) -> bool:
 
 
 def _told(error: AllocsimError) -> tuple[type[AllocsimError], tuple[Any, ...], dict[str, Any]]:
-    """Return the class, the arguments and the attributes of an error; these can be pickled. The
+    """Return the class, the arguments and the attributes of an error, as a picklable tuple. The
     error itself is not pickled, because unpickling fails if its constructor takes other arguments
     than `error.args`.
     """

@@ -26,9 +26,9 @@ Contract
 * If a graph cannot be walked, EngineError is raised at the end of the block. The program itself
   runs on.
 
-A call costs O(nodes x sources). The module does not capture a graph if ctypes calls a compute
-function directly and that function calls none of `HOOKS` through a slot (see `call_slots`). The
-module does not record where the elements came from.
+A call costs O(nodes x sources). A graph is not captured if ctypes calls its compute function
+directly, unless this function calls one of `HOOKS` through a slot (see `call_slots`). The module
+does not record where the elements came from.
 """
 
 import ctypes

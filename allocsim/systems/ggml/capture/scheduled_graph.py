@@ -1,7 +1,7 @@
 """Find, in the memory of a backend scheduler, the graph that the scheduler runs.
 
 Contract: `scheduled_graph(library, scheduler, nodes)` returns the graph that `ggml_backend_sched`
-planned from a graph with these nodes. The scheduler's graph has the same nodes in the same order.
+planned from a graph with these nodes. The scheduler's graph has the given nodes in the given order.
 The scheduler's graph also has two nodes for each tensor that goes from one backend to another: a
 mark that keeps the original alive, and the copy. The mark and the copy are placed before the split
 that reads the copy. The returned graph has no marks. `copies` of the returned graph maps each copy

@@ -15,7 +15,7 @@
 
 Data model. A tensor is identified by its address and a *generation*, not by its name. A generation
 begins when the log first names the tensor, and ends when the tensor's context is freed. A buffer is
-identified in the same way. A *run* is one computation of a graph, at the addresses that its tensors
-had then. Between runs the host acts: an *upload* writes bytes of a tensor, and a *read* reads them.
-Facts that the log does not have are assumed, and the assumptions are counted.
+identified by address and generation too. A *run* is one computation of a graph, at the addresses
+that its tensors had then. Between runs the host acts: an *upload* writes bytes of a tensor, and a
+*read* reads them. Facts that the log does not have are assumed, and the assumptions are counted.
 """

@@ -18,14 +18,14 @@ Contract
   change them.
 * Writing a token is a `use` event that writes a cell for the token's first sequence. If a further
   sequence has the token, for example by a copy, its first read gets a `cell` event.
-* If a sequence reads a cell that does not hold the token that the sequence wants at that position,
-  a `cell` event with another content than was written is added (C14, plan). The same event is added
-  for an overwritten cell if a token wants the position that the cell held. The wanted position must
-  be between the lowest position that the token reads and the token's own position.
+* A `cell` event with another content than was written is added (C14, plan) if a sequence reads a
+  cell without the token that the sequence wants there. The same event is added for an overwritten
+  cell if a token wants the position that the cell held. The wanted position must be between the
+  lowest position that the token reads and the token's own position.
 * A saved state is recognised by its digest, if its whole content was known when it was saved. After
-  a restore, the restored cells hold the content of that time. If the state of one sequence is
-  restored into another, and the first sequence then continues after the end of the state, it reads
-  cells that no token wrote for it (C01, caller).
+  a restore, the restored cells hold the content of that time. The state of one sequence may be
+  restored into another. If the first sequence then continues after the end of the state, this
+  sequence reads cells that no token wrote for it (C01, caller).
 * Positions below the lowest position that a token reads are outside its window, and the token does
   not want them. A token may read all positions that a token of a higher position reads, because
   windows only move up.
