@@ -70,7 +70,7 @@ def _ne(row: Row | None, axis: int) -> int:
 def fill(graph: RebuiltGraph, seed: int, *, shares: bool = True, given: bool = True) -> None:
     """Write the elements of every root that no op computes. If `given` is false, elements in the
     rows are ignored and all elements are drawn. If `shares` is false, the floats for `SHARES` are
-    normal too: probabilities of a single class are all 1, which hides what a kernel does with them.
+    normal too, because probabilities of a single class are all 1 and would hide errors of a kernel.
     Raises EngineError for a type that cannot be drawn.
     """
     readers = readers_of(graph)
