@@ -105,7 +105,9 @@ def _returned(program: Program) -> list[int]:
 
 
 def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
-    """Return graph -> node for each op; an op without an instruction has the next op's nodes."""
+    """Return graph -> node for each op. An upload has node 0 of graph 0. Any other op without an
+    instruction has the nodes of the next op with one.
+    """
     around: dict[int, dict[int, int]] = {}
     for node in method.nodes:
         for at in range(node.first, node.stop):

@@ -158,7 +158,9 @@ def _watched(emitter: Any, watch: _Watch) -> Iterator[None]:
 
 
 def _meant(module: Any, emitted: dict[Any, tuple[int, range]]) -> Iterator[tuple[pte.Reading, int]]:
-    """Yield each read of a value after an in-place kernel overwrote it, and that instruction."""
+    """Yield each read of a value that an in-place kernel has overwritten before, and the
+    instruction of this kernel.
+    """
     from executorch.exir import memory  # noqa: PLC0415 - as above
     from torch.fx.node import map_arg  # noqa: PLC0415 - as above
 

@@ -5,7 +5,7 @@ parts: a jump that is taken if the condition is false, the first side, an uncond
 the second side, and the second side. A loop is a body and a jump after it, which goes back to the
 first instruction of the body while the condition is false. The condition of an unconditional jump
 is a value that is false in the file and that no instruction writes. Any other jump is refused,
-because its targets are unknown.
+because the ways through the method are then unknown.
 
 Source: ExecuTorch `exir/emit/_emitter.py`, `_emit_cond`, `_emit_map`.
 """
@@ -47,7 +47,8 @@ Block = tuple["int | Branch | Loop", ...]
 def blocks(method: Method, source: str) -> Block:
     """Return a method's instructions as branches and loops.
 
-    Raises DocumentError at a jump that is not part of either. O(instructions x depth).
+    Raises DocumentError at any other jump, and at more than `MAX_DEPTH` nested branches and loops.
+    O(instructions x depth).
     """
     return _Reading(method, source).block(0, len(method.instructions), 0)
 

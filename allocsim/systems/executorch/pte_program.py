@@ -5,45 +5,47 @@ Time is the order in which the instructions run. One `host.write` for each input
 one `host.read` of the outputs comes last. The file has no lifetimes.
 
 Programs
-        There is one program for each way through a method's branches (`allocsim.programs.ways`). The
-    body of a loop runs twice; the second turn represents all later turns. Methods are separate, each
-    with separate memory, unless they share state.
+    There is one program for each way through a method's branches (`allocsim.programs.ways`). The
+    body of a loop runs twice; the second turn represents all later turns. Methods are separate,
+    each with separate memory, unless they share state.
 Shared state
-        `share_mutable_buffers` plans all buffers that a method writes in the second memory, which has
+    `share_mutable_buffers` plans all buffers that a method writes in the second memory, which has
     the same size in all methods. Two methods with states in the second memory therefore share these
     states (`_share`). The runtime then gives all methods the same arenas, the arenas of the file. A
-    state is one buffer in all methods; its qualified name identifies it, or else its slot. In the
-    session each way runs directly after each way (`_session`), because a run may need the state of
-    the run before.
+    state is one buffer in all methods, identified by its qualified name, or else by its slot. In
+    the session each way runs directly after every way, itself included (`_session`), because a run
+    may need the state of the run before.
 Buffers
-        There is one buffer for each tensor that an instruction writes, each time it is written, in the
-    slot of the file. A tensor with content and without planned memory is a `parameter`. A tensor
-    with planned memory is a `state` if it is not an input and is listed before all computed tensors.
-    A tensor without planned memory has separate memory, because its pointer comes from outside. The
-    alignment is the width of an element, because the file states no alignment.
+    Each write of a tensor by an instruction makes a new buffer, in the slot that the file has for
+    the tensor. Mutations of a state, and the rows that a loop fills, share one buffer. A tensor
+    with content and without planned memory is a `parameter`. A tensor with planned memory is a
+    `state` if it is not an input and is listed before all computed tensors. A tensor without
+    planned memory has separate memory, because its pointer comes from outside. The alignment is the
+    width of an element, because the file states no alignment.
 Instructions
-        The last argument of a kernel is its result, a tensor or a list of tensors (`RETURNS` has the
-    exceptions). The out-arguments before it are the same tensors and are not operands. The results
-    of a delegate are the arguments after the last argument with content. A jump reads its condition.
-    A move assigns a pointer: it is a `same` into a buffer in the slot of the source. The runtime
-    reads from that slot afterwards, even if another slot was planned for the target.
+    The last argument of a kernel is its result, a tensor or a list of tensors (`RETURNS` has the
+    exceptions). The out-arguments before the last argument are the same tensors and are not
+    operands. The results of a delegate are the arguments after the last one that has a value before
+    the call. A jump reads its condition. A move assigns a pointer: it is a `same` into a buffer in
+    the slot of the source. The runtime reads from that slot afterwards, even if another slot was
+    planned for the target.
 Views
-        A view of planned memory has no instruction. It is a tensor that no instruction writes, inside
-    the slot of an earlier tensor in the list of values. If several earlier tensors contain the slot,
-    the last of them is the base, because values are listed in the order of the graph. A state is
-    listed before all computed tensors, so a state is not a view; it may be a base before it is read.
-    `executorch_prim::et_view` passes the pointer on; any other view has the address that was planned
-    for its base. The bytes of a moved tensor are elsewhere, so its view is a `same` without a slot.
-    A branch reads its operands through other tensors, which are not in the file. No instruction
-    writes to their planned memory, so a view of such a tensor has no slot either.
+    A view of planned memory has no instruction. It is a tensor that no instruction writes, inside
+    the slot of an earlier tensor in the list of values. If several earlier tensors contain the
+    slot, the last of them is the base, because values are listed in the order of the graph. A state
+    is listed before all computed tensors, so a state is not a view; it may be a base before it is
+    read. `executorch_prim::et_view` passes the pointer on; any other view has the address that was
+    planned for its base. The bytes of a moved tensor are elsewhere, so its view is a `same` without
+    a slot. A branch reads its operands through other tensors, which are not in the file. No
+    instruction writes to their planned memory, so a view of such a tensor has no slot either.
 In place
-        By torch's schemas, a kernel writes its first operand if its name ends in `_`. If the operand is
-    a state, this is the user's mutation. For any other tensor, the result is a new buffer in the
-    same slot with a declared in-place pair. An out-argument may not alias an operand, because the
-    schemas give each out-argument a separate alias set. A later reader has the same index in the
-    file, whether it needs the old value or the new value. If the graph is known, `meant` says which
-    value it needs (`planned_program`). Otherwise the new value is assumed, and `unseen` in the
-    program's `meta` names the assumption.
+    By torch's schemas, a kernel writes its first operand if its name ends, and does not begin, with
+    `_`. If the operand is a state, this is the user's mutation. For any other tensor, the result is
+    a new buffer in the same slot with a declared in-place pair. An out-argument may not alias an
+    operand, because the schemas give each out-argument a separate alias set. A later reader has the
+    same index in the file, whether it needs the old value or the new value. If the graph is known,
+    `meant` says which value it needs (`planned_program`). Otherwise the new value is assumed, and
+    `unseen` in the program's `meta` names the assumption.
 
 What this module does not see: whether methods without shared state get separate arenas (`unseen`
 names the states that they could lose); the planner's lifetimes; the true base of a view if an
@@ -86,7 +88,8 @@ OUTPUTS: Final = -1
 """The number used as the instruction that reads the method's outputs."""
 
 Reading = tuple[int, int, int]
-"""An instruction, an operand's EValue, and the instruction's number of earlier reads of it."""
+"""An instruction, the EValue of an operand, and the number of earlier reads of this EValue by the
+instruction."""
 
 READS_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 """Kernels that read only shapes and no bytes."""
@@ -183,7 +186,7 @@ def _apart(methods: Sequence[Method]) -> Iterator[Method]:
 
 
 def _choices(block: Block, where: Where) -> dict[Where, tuple[str, ...]]:
-    """Return the sides of each branch; its key is its path with unrolled loops."""
+    """Return path -> sides for each branch. A path names the turn of each loop around it."""
     charge("op of a run", len(block) + 1)  # the number of copies multiplies with nested loops
     found: dict[Where, tuple[str, ...]] = {}
     for item in block:
@@ -426,7 +429,9 @@ class _Walk:
         return None
 
     def believed(self, index: int, tensor: PlannedTensor) -> tuple[int, int]:
-        """Return a tensor's slot, in which views are placed; if moved, its planned slot."""
+        """Return the slot that must contain the views of a tensor. This is the planned slot if the
+        tensor was moved or has no value yet, and otherwise the slot of its latest value.
+        """
         as_planned = index not in self.now or self.now[index] in self.moved
         return (tensor.slot or APART) if as_planned else self.growing.slot_of(self.now[index])
 
@@ -531,8 +536,8 @@ class _Walk:
 
 def _kept(method: Method) -> dict[int, Slot]:
     """Return the states of a method with their slots. A state is a planned tensor that is not an
-    input, is written only in place, is listed before all computed tensors, and is not inside the
-    slot of an earlier tensor. O(values^2) at worst.
+    input, that no instruction writes except in place, that is listed before all computed tensors,
+    and that is not inside the slot of an earlier tensor. O(values^2) at worst.
     """
     written: set[int] = set()
     for row in method.instructions:

@@ -6,8 +6,9 @@
 
 Time: one operator runs at each step. `first` and `last` are the first and last operators that
 access a tensor. They come from the graph and are not a planner's belief. The host uploads the
-tensors that no operator writes. At the end it reads each written tensor with a `last` at or after
-the end. This module uses `first` and `last` for nothing else.
+tensors that operators read and that no operator writes. At the end it reads each written tensor
+with a `last` that is at least the number of operators. This module uses `first` and `last` for
+nothing else.
 
 All pointers are in one arena; an offset is the distance from the lowest pointer. The in-place pairs
 come from `allocsim.systems.litert.tflite_in_place`. The file has no dtypes: tensors are bytes.
@@ -73,7 +74,10 @@ def looks_like(head: bytes) -> bool:
 
 @metered
 def loads(data: bytes, source: str = "pointers") -> Document:
-    """Return the program and plan of a file, or raise DocumentError. O(size of the file)."""
+    """Return the program and plan of a file.
+
+    Raises DocumentError, which names place and rule. O(size of the file).
+    """
     try:
         model = msgspec.json.decode(data, type=PointedModel)
     except msgspec.ValidationError as error:
@@ -96,7 +100,7 @@ def loads(data: bytes, source: str = "pointers") -> Document:
 
 
 def _in_line(model: PointedModel, source: str, first: int) -> Document:
-    """Return the document of the `.tflite` in the folder, with its first subgraph's pointers."""
+    """Return the document of the `.tflite` in the folder, its first subgraph at the pointers."""
     beside = Path(source).with_suffix(".tflite")
     try:
         data = beside.read_bytes()

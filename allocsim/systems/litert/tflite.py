@@ -8,21 +8,25 @@ delegate, the interpreter uses the delegate's plan and ignores the plan of the f
 default delegate on many platforms.
 
 Programs
-        There is one program for each way through the IFs (`allocsim.programs.ways`). The condition and
+    There is one program for each way through the IFs (`allocsim.programs.ways`). The condition and
     body of a WHILE run twice, and then the condition runs once more.
 Buffers
-        There is one buffer for each tensor that an operator writes, each time it is written, in the
-    single arena at the offset of the plan. Constants are `parameter`; variables are `state`.
-    Constants, and tensors that the plan leaves to the runtime (-1), have separate memory.
+    Each write of a tensor by an operator makes a new buffer, in the single arena at the offset of
+    the plan. Constants are `parameter`; variables are `state`. Constants, and tensors that the plan
+    leaves to the runtime (-1), have separate memory.
 Operators
-        RESHAPE and the other kinds in `UNMODIFIED` are `same`, in a separate slot or in the slot of
+    RESHAPE and the other kinds in `UNMODIFIED` are `same`, in a separate slot or in the slot of
     their operand. Other in-place pairs come from `allocsim.systems.litert.tflite_in_place`. IF and
-    WHILE copy tensors one after another; each copy is a `same`. IF and WHILE copy operands to the inputs of
-    a subgraph, and the subgraph's outputs to the operator's outputs. A WHILE copies these outputs to
-    the inputs again. Microcontrollers, the targets of offline plans, do the same. If an
-    interpreter's pointers are given, the outputs of a body are copied to the inputs of the body
-    (`tensorflow/lite/kernels/while.cc`, step 3-2, for fixed sizes). Every copy needs the content of
-    its source before the first copy. A plan can therefore overwrite an output of a body that is also its input.
+    WHILE copy tensors one after another; each copy is a `same`. An IF copies its operands to the
+    inputs of the called subgraph, and the outputs of the subgraph to its own outputs. A WHILE first
+    copies its operands to its outputs. Each turn copies these outputs to the inputs of condition
+    and body, and the outputs of the body to the outputs of the WHILE. Microcontrollers, the targets
+    of offline plans, do the same. If an interpreter's pointers are given, a turn copies the outputs
+    of the last body, at first the operands, to the inputs of condition and body
+    (`tensorflow/lite/kernels/while.cc`, step 3-2, for fixed sizes). The last turn copies them to
+    the outputs of the WHILE. Every copy needs the content that its source had before the first
+    copy. A plan can therefore lose the content of a tensor that is both an output and an input of a
+    body.
 
 If the pointers of an interpreter are given (`Pointers`), the tensors of the first subgraph are at
 these pointers. Each tensor of another subgraph has a separate slot.
@@ -104,13 +108,14 @@ def loads(data: bytes, source: str = "model", *, pointers: Pointers | None = Non
 
 
 def _choices(graphs: tuple[Subgraph, ...], source: str) -> dict[Where, tuple[str, ...]]:
-    """Return the sides of each IF; its key is its call path with unrolled loops."""
+    """Return call path -> sides for each IF. A path names the turn of each WHILE around the IF."""
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(graph: int, where: Where, depth: int) -> None:
         if depth > MAX_DEPTH or len(found) > 1 << 12:
             raise DocumentError(source, f"subgraphs[{graph}]", "calls of subgraphs are too deep or too many")
-        charge("instruction", len(graphs[graph].operators) + 1)  # the number of copies multiplies with nested loops
+        # the number of copies multiplies with nested loops
+        charge("instruction", len(graphs[graph].operators) + 1)
         for at, op in enumerate(graphs[graph].operators):
             name = f"{op.kind} {at}"
             if op.kind == "if":
@@ -261,7 +266,9 @@ class _Walk:
             target.now[place] = made
 
     def read(self, here: _Standing, index: int) -> int:
-        """Return the latest value of a tensor; add a buffer if the tensor has no value yet."""
+        """Return the latest value of a tensor; add a buffer if the tensor has no value yet.
+        Constants and variables keep one value in all calls of a subgraph.
+        """
         if index in here.now:
             return here.now[index]
         key = here.number, index

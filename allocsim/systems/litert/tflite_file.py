@@ -130,7 +130,7 @@ def parse(data: bytes, source: str) -> tuple[Subgraph, ...]:
     buffers = root.tables(4, "buffers")
     plans = _plans(root, buffers, len(rows))
     if not rows:
-        raise root.refuse("is empty; a model has a subgraph", "subgraphs")
+        raise root.refuse("is empty; a model has at least one subgraph", "subgraphs")
     return tuple(_subgraph(row, kinds, buffers, len(rows), plans.get(number)) for number, row in enumerate(rows))
 
 
@@ -197,7 +197,7 @@ def _tensor(row: Table, buffers: list[Table]) -> FileTensor:
     if len(shape) > MAX_RANK:
         raise row.refuse(f"has {len(shape)} dimensions; at most {MAX_RANK} are read", "shape")
     if min(shape, default=0) < 0:
-        raise row.refuse(f"has the length {min(shape)}, which is known only at run time", "shape")
+        raise row.refuse(f"the length {min(shape)} is not supported; it means a length known only at run time", "shape")
     kind, index = row.scalar(1, "type", "i8"), row.scalar(2, "buffer", "u32")
     if index >= len(buffers):
         raise row.refuse(f"buffer {index} does not exist; there are {len(buffers)}", "buffer")
