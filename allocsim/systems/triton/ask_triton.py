@@ -4,8 +4,9 @@ barriers.
     source = ASTSource(kernel, signature={"x": "*fp32", "n": "i32"})
     text = compiled(source, GPUTarget("cuda", 90, 32), {"num_stages": 3})
 
-This module needs the package `triton` but no GPU, because the compiler stops after that pass. The
-list of passes is that of triton 3.9. A release with other names of passes raises `AttributeError`.
+This module needs the package `triton` but no GPU, because the compiler stops after the pass that
+inserts barriers. The list of passes is that of triton 3.9. A release with other names of passes
+raises `AttributeError`.
 
 What this module does not see: later stages of the compiler, such as `ptxas`, which is not run.
 """

@@ -21,10 +21,10 @@ wait for this work or its mbarrier orders later ops after it; a barrier does not
 
 Mbarriers. Arrivals and bytes are counted as the hardware counts them. The phase ends when both
 counts are complete. The end of a phase is an op that waits for the arrivals of the phase and for
-the phase before. An actor waits for the next phase of the requested parity after the phase that it
-waited for last, because no later phase is certain. Arrivals and waits are atomic, so they are
-recorded as reads of the mbarrier; `init` and `inval` write it. An mbarrier that is valid when the
-kernel ends is read at the end, so no buffer may overlap it before (triton#3858).
+the phase before. An actor waits for the phase that has the requested parity: the phase that it
+waited for last, or the phase after that, because no later phase is certain. Arrivals and waits are
+atomic, so they are recorded as reads of the mbarrier; `init` and `inval` write it. An mbarrier that
+is valid when the kernel ends is read at the end, so no buffer may overlap it before (triton#3858).
 
 The ops are stored as `ThreadOp` and are added to a program only if their walk is needed.
 

@@ -80,7 +80,7 @@ def _places(box: Box, step: int) -> Int64s:
     """Return the numbers of the places in a box, for places of `step` bytes."""
     at, shape, strides = box
     if at + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) >= MOST_BYTES:
-        raise ModelError("shared memory", f"ends after byte {MOST_BYTES}, more than a block has")
+        raise ModelError("shared memory", f"extends beyond {MOST_BYTES} bytes, more than a block has")
     found = at // step + np.arange(shape[-1] // step)
     for size, stride in zip(shape[:-1], strides[:-1], strict=True):
         found = (found + np.arange(size)[:, None] * (stride // step)).ravel()

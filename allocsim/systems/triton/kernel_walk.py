@@ -99,8 +99,8 @@ class KernelWalk:
 
     def unended(self, op: IrOp) -> DocumentError:
         """Return an error about a wait for a phase that no op of this block ends."""
-        others = "only other blocks of the cluster can end, and these are not examined"
-        return self.refuse(op, f"waits for a phase that {others if self.in_cluster else 'no op ends'}")
+        others = "of this block ends; other blocks of the cluster may end it, but are not examined"
+        return self.refuse(op, f"waits for a phase that no op {others if self.in_cluster else 'ends'}")
 
     @property
     def in_cluster(self) -> bool:
@@ -151,7 +151,8 @@ class KernelWalk:
             following = frame.region.block(target[0])
             if following is None or len(following.arguments) != len(target[1]):
                 raise self.refuse(
-                    block.ops[-1], f"branches to ^{target[0]}: this block is missing or has other arguments"
+                    block.ops[-1],
+                    f"branches to ^{target[0]}: this block is missing or takes another number of arguments",
                 )
             given = [frame.names.get(name) for name in target[1]]
             frame.names.update(zip(following.arguments, given, strict=True))

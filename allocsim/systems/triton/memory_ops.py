@@ -7,11 +7,12 @@ the name of an op to its function.
 Each function finds the views among the op's operands, at any position in the text. It adds the
 reads, writes, starts, waits and arrivals of the op to `BlockThreads`.
 
-The lowering of the text inserts three barriers of all threads of an actor that are not in the text.
-(1) A barrier comes before one thread arrives on an mbarrier, expects bytes, or starts or commits
-products that an mbarrier counts. (2) A barrier is inside `tensormap_fenceproxy_acquire`. (3) With
-several warp groups, a barrier comes after each `warp_group_dot_wait` that is not `warpGroupLocal`.
-Source: the PTX of triton 3.9. Before triton#11056 the `warp_group_dot_wait` was always local.
+The lowering inserts three kinds of barriers that the text does not have. Each is a barrier of all
+threads of an actor. (1) A barrier comes before one thread arrives on an mbarrier, expects bytes, or
+starts or commits products that an mbarrier counts. (2) A barrier is inside
+`tensormap_fenceproxy_acquire`. (3) With several warp groups, a barrier comes after each
+`warp_group_dot_wait` that is not `warpGroupLocal`. Source: the PTX of triton 3.9. Before
+triton#11056 the `warp_group_dot_wait` was always local.
 
 Only one block of a cluster (`num-ctas`) is examined. Any block may start a multicast copy, so the
 copy may happen at any time after the last cluster barrier. A block that reuses bytes without a
@@ -142,7 +143,7 @@ def barrier(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
     """Add a barrier, if the op orders accesses to shared memory."""
     if op.name != "ttg.barrier" or re.search(r"\b(local|all)\b", op.text):
         if op.name == "ttng.cluster_barrier" and "relaxed" in op.text:
-            return  # a relaxed barrier orders no memory accesses
+            return  # a relaxed barrier orders the blocks, but no memory accesses
         walk.threads.barrier(frame.actor, told(op))
         if op.name == "ttng.cluster_barrier":
             walk.beside.base = list(frame.actor.base)

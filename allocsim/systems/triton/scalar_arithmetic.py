@@ -18,7 +18,7 @@ SOURCE: Final = re.compile(r" : i(\d{1,3}) to ")
 
 
 def _quotient(one: int, other: int) -> int:
-    """Return a quotient rounded towards zero, or 0 for a division by zero."""
+    """Return a quotient rounded towards zero, as processors divide; 0 for a division by zero."""
     return 0 if not other else (abs(one) // abs(other)) * (1 if (one < 0) == (other < 0) else -1)
 
 

@@ -82,12 +82,12 @@ class SharedView:
 
     def indexed(self, index: int) -> "SharedView | None":
         """Return the part at an index of the first dimension. Return None if the index is out of
-        range or the view is not contiguous.
+        range, or the view is not contiguous or has one dimension.
         """
         return _indexed(self, index)
 
     def sliced(self, starts: list[int], shape: tuple[int, ...]) -> "SharedView | None":
-        """Return a part by its starts and shape in elements, or None if it is not inside."""
+        """Return a part by its starts and shape in elements, or None if it is not in the view."""
         if not len(starts) == len(shape) == len(self.shape):
             return None
         if any(low < 0 or low + size > most for low, size, most in zip(starts, shape, self.shape, strict=True)):
@@ -153,7 +153,7 @@ def _whole(text: str, layout: str) -> SharedView | None:
 
 
 def _in_one_block(shape: list[int], layout: str) -> tuple[int, ...]:
-    """Return the shape of one block's part. A layout's basis halves its nonzero dimensions."""
+    """Return the shape of one block's part: each basis halves the dimensions where it is not 0."""
     for basis in BASIS.findall(layout.partition("CGALayout = ")[2].partition("]]")[0]):
         steps = [int(step) for step in basis.split(",")]
         for axis, step in enumerate(reversed(steps[-len(shape) :]), 1):

@@ -17,11 +17,11 @@ barrier or wait.
 Number of turns. Two accesses race if the second comes before any op waits for the first. The state
 at the head of a loop has four parts: the accesses since the last barrier, the copies not waited
 for, the phases of mbarriers, and the numbers that select buffers and phases. The state after a turn
-depends only on the state before the turn and on the turn. The selecting numbers go around rings and
-repeat together after `p` turns, the least common multiple of the rings' sizes. Phases of mbarriers
-repeat after two rounds. Turn `t + 2p` therefore does the same as turn `t`, and a walk of `2p + 2`
-turns has every pair of accesses of any longer walk. Shorter walks, with 0 to `p + 1` turns, have
-the paths from the start of the loop to its end.
+depends only on the state before the turn and on the number of the turn. The selecting numbers go
+around rings and repeat together after `p` turns, the least common multiple of the rings' sizes.
+Phases of mbarriers repeat after two rounds. Turn `t + 2p` therefore does the same as turn `t`, and
+a walk of `2p + 2` turns has every pair of accesses of any longer walk. Shorter walks, with 0 to `p
++ 1` turns, have the paths from the start of the loop to its end.
 
 `meta.triton.unexamined` of the document lists the parts that were not examined.
 """
@@ -142,7 +142,7 @@ def _walks(kernel: IrFunction, source: str) -> list[KernelWalk]:
         )
     *fewer, last = sorted(kept.values(), key=lambda walk: len(walk.path))
     if short:
-        last.unexamined["iterations of a loop beyond the tried number"] += 1
+        last.unexamined["more iterations of a loop than the walks have"] += 1
     fewer = [walk for walk in fewer if max((walk.turns[line] for line in heads), default=0) <= period + 2]
     return [*fewer, last]
 
@@ -189,7 +189,7 @@ def _heads(region: IrRegion) -> set[int]:
 
 
 def _period(kernel: IrFunction) -> int:
-    """Return the number of turns after which all rings are at their first buffer; at most 16."""
+    """Return the number of turns until all rings are at their first buffer again; at most 16."""
     rings = {
         int(size)
         for block in kernel.body.blocks

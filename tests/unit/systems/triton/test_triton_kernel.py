@@ -254,7 +254,7 @@ def test_blocks_that_tell_each_other_by_mbarriers_are_not_accused_but_named():
 
 
 def test_a_wait_that_other_blocks_may_end_is_refused_by_name():
-    with pytest.raises(DocumentError, match="only other blocks of the cluster can end, and these are not examined"):
+    with pytest.raises(DocumentError, match="no op of this block ends; other blocks of the cluster may end it"):
         loads(MULTICAST.replace(b"%bar, 1 :", b"%bar, 2 :"), "kernel")
 
 
@@ -402,7 +402,7 @@ LOOP = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, 
 def test_a_loop_of_which_no_walk_comes_to_its_end_is_named_as_not_examined():
     """The walk without a turn ends, those with turns do not: what they would show was not seen."""
     said = systems.remarks_on(loads(LOOP, "kernel"))["not examined"]
-    assert said == ["iterations of a loop beyond the tried number"]
+    assert said == ["more iterations of a loop than the walks have"]
 
 
 BESIDE = GATHER.replace(b"(%x: tensor<128xi32, #b>)", b"(%x: tensor<128xi32, #b>, %n: i32)").replace(
