@@ -59,9 +59,8 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
             begin = [place for place, row in enumerate(rows) if row.start == step]
             for place in begin:
                 with jax.named_scope(f"buffer{place}"):
-                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (
-                        number + place
-                    )  # a sort needs 2 elements
+                    # a sort needs at least 2 elements
+                    given = jnp.arange(max(rows[place].nbytes, 2), dtype=jnp.int32) ^ (number + place)
                     made[place] = jax.lax.sort(given.astype(jnp.int8))
             end = [place for place, row in enumerate(rows) if row.stop - 1 == step and place not in begin]
             for place in begin + end:

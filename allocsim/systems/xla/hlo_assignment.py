@@ -51,7 +51,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ListedValue:
-    """A value in the list of an assignment; its offset in its allocation and size are bytes."""
+    """A value in the list of an assignment. Size, and offset in its allocation, are in bytes."""
 
     key: tuple[str, Index]
     colour: int

@@ -45,7 +45,7 @@ UNREAD: Final = COLLECTIVES | {"ragged-all-to-all", "send", "recv"}
 """All collective instructions, including kinds with participants that are not read here."""
 
 BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
-"""Kinds of collectives with group numbers that are partitions if they have a channel."""
+"""Kinds of collectives: if such an instruction has a channel, its group numbers are partitions."""
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -65,7 +65,8 @@ class RankedCollective:
 
 def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
     """Return the ranks that take part in an instruction, for `ranks` ranks in all. Return None if
-    the instruction is not a collective or the form of its groups is not supported. O(ranks).
+    the instruction is not a collective with a channel, if the form of its groups is not supported,
+    or for other than 2 to `MOST` ranks. O(ranks).
     """
     kind = row.opcode.removesuffix("-start")
     if row.opcode not in COLLECTIVES or row.number("channel_id") is None or not 1 < ranks <= MOST:
@@ -80,9 +81,8 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
             return None
         return RankedCollective(parts=whole, params={"pairs": moved})
     by_rank = kind in BY_PARTITION or "use_global_device_ids=true" in row.attributes
-    parts = (
-        _parts(row.attributes, whole) if by_rank else whole
-    )  # else the numbers are replicas, and there is only one replica
+    # if not by rank, the numbers are replicas, and there is only one replica
+    parts = _parts(row.attributes, whole) if by_rank else whole
     if parts is None or sorted(rank for part in parts for rank in part) != list(range(ranks)):
         return None
     return RankedCollective(parts=parts, params={})

@@ -1,4 +1,4 @@
-"""Decides which operands may share bytes with the result of an HLO kernel, by sourced rules.
+"""Decides which operands may share bytes with the result of an HLO kernel, and names the sources.
 
 | op | operands that may share bytes with the result | source |
 |---|---|---|
@@ -34,7 +34,7 @@ KEEPING: Final = ELEMENTWISE | {"bitcast"}
 """Ops that compute element k of the result from element k of each operand, in row-major order."""
 
 UPDATES: Final = frozenset(("dynamic-update-slice", "scatter", "all-reduce", "sort"))
-"""Ops that may write result i over operand i: all i of `sort` and `all-reduce`, otherwise 0."""
+"""Ops that may write result i over operand i: all i of `sort` and `all-reduce`, otherwise i = 0."""
 
 NEVER: Final = frozenset((
     "broadcast", "concatenate", "convolution", "dot", "fft", "gather", "iota", "pad", "reduce", "reduce-window", "rng",
@@ -44,7 +44,8 @@ NEVER: Final = frozenset((
 CUSTOM: Final = "kind=kCustom"
 Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
 """(called computations, whether the fusion is custom, number of operands) -> for each operand SAFE,
-UNSAFE or UNKNOWN. This is a cache, because many fusions may call the same computation."""
+UNSAFE or UNKNOWN, or None if the fusion cannot be examined. This is a cache, because many fusions,
+and each turn of a loop, may call the same computation."""
 STEP: Final = 8
 """The number of comparisons that one step through a fusion is charged as."""
 
@@ -58,7 +59,7 @@ def pairs(
     *,
     fusions: Fusions,
 ) -> tuple[Pair, ...] | None:
-    """Return the in-place pairs of a kernel; None if a pair of equal sizes may or may not be safe.
+    """Return the in-place pairs of a kernel; None if it is unknown whether equal sizes may pair.
 
     Args:
         module: the module that has the computation of a fusion.
@@ -88,7 +89,7 @@ def pairs(
 
 
 def _alone(row: Instruction, leaf: Leaf | None) -> int:
-    """Return SAFE, UNSAFE or UNKNOWN for an operand of an elementwise op outside a fusion."""
+    """Return SAFE, UNSAFE or UNKNOWN for an elementwise or moving op's operand outside a fusion."""
     try:
         return safety(passed(None, row, leaf))
     except NotKnownError:

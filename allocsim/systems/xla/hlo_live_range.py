@@ -10,11 +10,12 @@
 XLA's time is the position of an instruction in the sequence. The sequence has each called
 computation once, before its caller. A range is closed; if it ends at the number of instructions, it
 lasts to the end. `believed` converts times and ranges to steps of ops. An *event* is one execution
-of an instruction, with XLA's time and the first op of this execution. The range of a value lasts
-from its event to the first later event with a time after the end or before the beginning of XLA's
-range. An earlier time means that another turn of a loop began. At the borders of loops and
-conditionals, values are passed on. The time of this event is the last time plus 1, because XLA ends
-the ranges of these values there.
+of an instruction, with XLA's time and the first op of this execution. If XLA's range begins with
+the instruction of a value, the value lives from its event to the first later event with a time
+after the end or before the beginning of the range. An earlier time means that another turn of a
+loop began. If XLA's range begins later, the value lives from the first later event with a time in
+or after the range. At the borders of loops and conditionals, values are passed on. The time of the
+event at a border is the last time plus 1, because XLA ends the ranges of these values there.
 
 What this module does not see: the peak and the stack traces that follow the ranges in the file.
 
@@ -62,7 +63,10 @@ class Born:
 
 
 def parse_live_ranges(text: str, source: str) -> LiveRanges:
-    """Return the sequence and the ranges in a text, or raise DocumentError. O(text)."""
+    """Return the sequence and the ranges in a text.
+
+    Raises DocumentError, which names the line and the rule. O(text).
+    """
     lines = text.split("\n")
     if not lines[0].startswith("HloLiveRange"):
         raise DocumentError(source, "line 1", "does not begin with HloLiveRange")
@@ -162,8 +166,8 @@ def with_sharing(plan: Plan, cut: Bools) -> Plan:
 def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
     """Return the belief without the cuts that XLA makes between values of one buffer
     (`NormalizeAliasedBuffers`). XLA ends a cut range at the op where the next range of its slot
-    begins. Here the range ends after the last use, or before that op if the op does not read the
-    buffer.
+    begins. Here the range ends after the last use of the buffer if this use is later. Otherwise it
+    ends before that op if the op does not read the buffer.
     """
     ops, home = plan.program.ops, plan.program.values.buffer
     count = len(plan.arena)

@@ -2,8 +2,8 @@
 
 HLO's elementwise ops keep the logical index of an element, but not its place in memory: `copy` of
 f32[20,20]{1,0} to {0,1} transposes in memory. XLA emits a kernel as one loop over its result in
-memory order. The result may therefore share bytes with an operand if each element reads its own
-place:
+memory order. The result may therefore share bytes with an operand if each element reads the operand
+at its own place:
 
 | the k-th element of the result reads the operand at place p | outcome |
 |---|---|
@@ -13,7 +13,8 @@ place:
 
 Places are a permutation of an array's elements; None is the identity permutation.
 
-What this module does not see: ops that compute an element from several elements; slices.
+What this module does not see: ops that compute an element from several elements; slices
+(`hlo_windows`).
 """
 
 import re
@@ -33,7 +34,9 @@ Places = Int64s | None
 
 
 class NotKnownError(Exception):
-    """Raised if an array is tiled, is a tuple, has more than `MOST` elements or another size."""
+    """Raised if the places are unknown: the operand or the result is tiled, is not an array, or has
+    more than `MOST` elements, or the two have different numbers of elements.
+    """
 
 
 def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
@@ -45,7 +48,7 @@ def passed(places: Places, line: Instruction, source: Leaf | None) -> Places:
         source: the layout of the operand.
 
     Raises:
-        NotKnownError: as in its docstring, or if `dimensions` is missing. O(elements) at most.
+        NotKnownError: the places are unknown, or `dimensions` is missing. O(elements) at most.
     """
     if line.opcode == "bitcast":
         return places
@@ -97,7 +100,9 @@ def _slowest_first(leaf: Leaf) -> tuple[int, ...]:
 
 
 def _order(leaf: Leaf) -> tuple[int, ...]:
-    """Return the axes longer than 1 by descending stride, which with the shape fix the layout."""
+    """Return the axes longer than 1, largest stride first. Two arrays with the same shape and order
+    have the same layout.
+    """
     assert leaf.dims is not None
     return tuple(axis for axis in _slowest_first(leaf) if leaf.dims[axis] != 1)
 

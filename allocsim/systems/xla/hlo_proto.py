@@ -108,7 +108,7 @@ class HloProtoModule:
 
 
 def leaves(shape: Message, index: Index = ()) -> Iterator[tuple[Index, Leaf]]:
-    """Yield the leaves of a ShapeProto. Raises ValueError if it is too deep or too large."""
+    """Yield the leaves of a ShapeProto. Raises ValueError if the shape is too deep or too large."""
     kind = shape.number(2)
     if len(index) > 32:
         raise ValueError("a shape is nested too deeply")
@@ -133,7 +133,9 @@ def read_proto(data: bytes, source: str) -> tuple[HloProtoModule, Assignment]:
     module = said(source, lambda: HloProtoModule(whole.message(1), source))
     rows = said(source, lambda: list(_allocations(whole.message(3), module)))
     if not rows:
-        raise DocumentError(source, "", "no plan here: it has no buffer assignment (the module is not optimized yet)")
+        raise DocumentError(
+            source, "", "no plan here: it has no buffer assignment (XLA makes it after optimizing the module)"
+        )
     return module, assigned(rows, source)
 
 

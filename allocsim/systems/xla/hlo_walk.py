@@ -1,23 +1,24 @@
 """Makes a program and its plan for one way through a scheduled HLO module.
 
 Programs
-        There is one program for each way through the conditionals (`allocsim.programs.ways`). The
-    condition and body of a loop run twice.
+    There is one program for each way through the conditionals (`allocsim.programs.ways`). The
+    condition and body of a loop run twice, and then the condition runs once more.
 Buffers
-        There is one buffer for each value that XLA's dataflow defines, each time its instruction runs,
-    at the offset in the assignment. An allocation is an arena
+    Each execution of an instruction makes one buffer for each value that XLA's dataflow defines at
+    the instruction, at the offset in the assignment. An allocation is an arena
     (`allocsim.systems.xla.hlo_assignment`). Constants have the role `parameter` and separate
     memory. A tuple is a table of pointers: `tuple` writes it, and `get-tuple-element` reads it.
 Instructions
-        `bitcast` is a view. A phi of a loop or conditional is the op `same`. XLA copies nothing there,
+    `bitcast` is a view. A phi of a loop or conditional is the op `same`. XLA copies nothing there,
     so a phi gets no slot if its incoming value is in another slot. Every other instruction is a
     kernel of its opcode, which reads all arrays of its operands. For each kernel,
     `allocsim.systems.xla.hlo_in_place` lists the operands that may share bytes with the result.
     An instruction `*-start` runs on a second stream until its `*-done`. The `meta` of a collective
     lists the ranks that take part (`allocsim.systems.xla.hlo_collectives`).
 Parameters
-        The host writes the parameters first. If no output may take the memory of a parameter
-    (`input_output_alias`), the parameter is read-only, and the host reads it at the end.
+    The host writes the parameters first. If no output may take the memory of a parameter
+    (`input_output_alias`), the parameter belongs to the caller: it is read-only, and the host reads
+    it at the end.
 
 What this module does not see: scratch memory of kernels; thread-local memory inside fusions,
 reductions and other called kernels; the order of several asynchronous streams; the size of a memory
@@ -66,7 +67,7 @@ def _sides(row: Instruction) -> tuple[str, ...]:
 
 
 def choices(module: ReadableModule) -> dict[Where, tuple[str, ...]]:
-    """Return the branches of each conditional; its key is its call path with unrolled loops."""
+    """Return call path -> branches of each conditional. A path names the turns of loops."""
     found: dict[Where, tuple[str, ...]] = {}
 
     def visit(computation: str, where: Where, depth: int) -> None:
@@ -264,9 +265,8 @@ class _Walk:
         leaf = row.shape[index]
         kept = columns.get("role") is Role.PARAMETER
         slot = APART if kept else columns.pop("slot", (known.arena, known.offset))
-        turn = (
-            f" in turn {self.suffix[1:]}" if kept and self.suffix else self.suffix
-        )  # `constant.1` may be the name of another constant
+        # `constant.1` may be the name of another constant
+        turn = f" in turn {self.suffix[1:]}" if kept and self.suffix else self.suffix
         label = f"{row.name}{_braced(index)}{turn}"
         self.born.append(Born((row.name, index), len(self.times) - 1, self.count))
         buffer = self.growing.buffer(label, known.nbytes, slot, alignment=1 if kept else ALIGNMENT, **columns)
@@ -432,7 +432,7 @@ class _Walk:
 
     def left_by(self, row: Instruction, sides: Held) -> Held:
         """Pass values on to the results of a loop or conditional. The time continues from the time
-        of the instruction, even if XLA's sequence has the computation that ran last earlier.
+        of the instruction, even if the computation that ran last comes earlier in XLA's sequence.
         """
         found = self.phi(row, sides)
         if self.live is not None and row.name in self.live.time:

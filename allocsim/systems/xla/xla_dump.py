@@ -54,7 +54,9 @@ def looks_like_folder(folder: Path) -> bool:
 
 @metered
 def loads(data: bytes, source: str) -> Document:
-    """Return the document of one module, from an HloProto or from the two texts in a folder."""
+    """Return the document of one module, from an HloProto or from one of its two texts. The other
+    text is read from the same folder.
+    """
     path = Path(source)
     if hlo_proto.looks_like(data):
         return _document([_proto_files(path)], source, data)
