@@ -3,10 +3,11 @@
 `config.memory_planning` is on). The buffers are allocated in the order in which their lifetimes
 begin. Each arena of the request is a device; the pools of a device are placed end to end.
 
-Pinned buffers are outputs, for which TorchInductor makes separate pools. Offsets are aligned to 64.
+Pinned buffers are outputs, for which TorchInductor makes separate pools. Offsets are multiples of
+64 bytes.
 
-What this module does not see: sizes that are known only at run time. This module also does not see
-that TorchInductor reuses buffers of equal size while this planner is off (docs/plans.md).
+What this module does not see: sizes that are known only at run time, and the reuse of buffers of
+equal size, which TorchInductor does while this planner is off (docs/plans.md, TorchInductor).
 """
 
 from collections.abc import Sequence

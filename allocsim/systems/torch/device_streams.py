@@ -18,7 +18,7 @@ op.
 
 What this module does not see: polls (`Event.query`), which are recorded as ordering nothing; the
 waits of the legacy default stream for streams that were made without `cudaStreamNonBlocking` (torch
-makes its streams with it); collectives that wait without these callbacks; captured graphs. A
+makes its streams with this flag); collectives that wait without these callbacks; captured graphs. A
 synchronisation of one device is recorded as a synchronisation of all devices.
 """
 
@@ -120,7 +120,7 @@ class Listening:
         }
 
     def begin(self) -> None:
-        """Register the callbacks. Raises AllocsimError if this version of torch lacks one."""
+        """Register the callbacks. Raises AllocsimError if this torch lacks one of them."""
         import torch  # noqa: PLC0415 - optional
 
         registries = list(self._registries())

@@ -18,11 +18,11 @@ current stream. Events, `wait_stream` and synchronisations order it after other 
 a race if freed memory is allocated again on another stream, or while another stream still uses it,
 and no wait orders the two uses. A copy between host and device has ended when the call returns,
 unless the copy is `non_blocking` and the host's tensor is pinned. A host scalar that is an operand
-of a device op is read during the call. If a backward pass uses a tensor that it allocated on
-another stream, the recording assumes a call of `record_stream`. Autograd makes this call for
-gradients without an operator, but not for tensors that the forward pass saved. The tests use CPU
-tensors, made-up stream numbers and simulated callbacks of torch. No test uses a GPU, a copy between
-host and device, or a copy between devices. On other accelerators the host's order is recorded.
+of a device op is read during the call. If a backward pass allocated a tensor and uses it on another
+stream, the recording assumes a call of `record_stream`. Autograd makes this call for gradients
+without an operator, but not for tensors that the forward pass saved. The tests use CPU tensors,
+made-up stream numbers and simulated callbacks of torch. No test uses a GPU, a copy between host and
+device, or a copy between devices. On other accelerators the host's order is recorded.
 
 In place. If the schema of an operator marks an operand as written, the operator is a mutation, and
 its result may have exactly the bytes of that operand. Another operand may have exactly the bytes of
@@ -37,7 +37,7 @@ memory outside of any operator. If the mark is unchanged, the memory is unwritte
 Ranks. A collective of `torch.distributed` names its group of ranks in its `meta`, and the program
 lists ranks and groups. `allocsim join` can therefore make one document of the recordings of all
 ranks. An asynchronous collective (`async_op=True`) runs on a stream of its group until the caller
-waits for the collective. A collective that C++ code calls, such as DDP's reducer, is recorded as
+waits for the collective. A collective that C++ code (such as DDP's reducer) calls is recorded as
 finished at its call (`allocsim.systems.torch.pending_collectives`).
 
 What this module does not see: scratch memory of kernels; tensors without a storage (sparse, fake
@@ -132,7 +132,7 @@ class EagerRecording:
         self._groups: dict[str, tuple[tuple[int, ...], ...]] = {}
         """Name of a group -> the ranks that met in its collectives."""
         self._uneven = False
-        """Whether a collective may have had operands of different sizes on different ranks."""
+        """Whether, in a collective, ranks may have passed different sizes or not taken part."""
         self._marked: dict[int, tuple[int, int]] = {}
         """Index of an unwritten host block -> address and size in bytes of its mark."""
         self._document: Document | None = None
@@ -319,8 +319,8 @@ class EagerRecording:
 
     def _mark(self, fresh: "list[torch.Tensor]") -> None:
         """Fill the first bytes of unwritten host memory with a mark. If the mark has changed when
-        an operator reads the memory, the host wrote it, through `.numpy()` or in C++ such as DDP's
-        reducer.
+        an operator reads the memory, the host wrote it, through `.numpy()` or in C++ code such as
+        DDP's reducer.
         """
         for tensor in fresh:
             block = self._ledger.alive.get(self._key(tensor))
@@ -386,7 +386,8 @@ class EagerRecording:
         *,
         goes_on: bool | None,
     ) -> Iterator[None]:
-        """Add the waits that torch ensures without events around the recording of an operator.
+        """Add the waits that torch ensures without events, before and after the `with` block, which
+        records an operator.
 
         `carried` has tensors of the operator; a device may use those in host memory after the call
         returns. `goes_on` is the result of `_goes_on`.
@@ -420,10 +421,8 @@ class EagerRecording:
         """Return the key of a tensor's storage, or None for a tensor without a storage."""
         try:
             storage = tensor.untyped_storage()
-            if "meta" in (
-                tensor.device.type,
-                storage.device.type,
-            ):  # only the storage of a fake tensor is on the meta device
+            # the storage of a fake tensor is on the meta device, but the tensor is not
+            if "meta" in (tensor.device.type, storage.device.type):
                 return None
             storage.data_ptr()
             key: int = storage._cdata  # noqa: SLF001 - as above
@@ -458,7 +457,7 @@ class EagerRecording:
         return block
 
     def _settle(self, device: str, storage: "torch.UntypedStorage", name: str) -> None:
-        """Move each block that overlaps a storage's bytes and has a storage at another address now.
+        """Move each block that overlaps a storage's bytes if the block's own storage has left it.
 
         The same is done for the new bytes of each moved storage.
         """
@@ -551,7 +550,7 @@ def record(
     lines: bool = True,
     streams: DeviceStreams | None = None,
 ) -> EagerRecording:
-    """Return a new recording. The program computes the same results in it, but runs slower."""
+    """Return a new recording. While it records, a program gives the same results, but slower."""
     return EagerRecording(named, name=name, lines=lines, streams=streams)
 
 
@@ -644,7 +643,8 @@ def _own_parts(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the in-place pairs (operand, result) of a collective. In such a pair, the operand is
     this rank's part of the result, or the result is this rank's part of the operand. NCCL allows
-    the first kind for a gather, the second for a scatter (guide, "In-place Operations").
+    the first kind for a gather and the second for a scatter. Source: NCCL's guide, "In-place
+    Operations".
     """
     for result, ((block, written), _) in enumerate(writes):
         for operand, ((other, read), _) in enumerate(reads):

@@ -9,8 +9,8 @@ offset in such an allocation (`memory_planning`); the allocation then is a pool 
 `new = old; del old  # reuse`, with or without `reinterpret_tensor`, makes a new buffer in the slot
 of the old buffer. These reuses are the plan. A `reinterpret_tensor` without a `del` is a view, or a
 part of a tensor that is not written yet. If a kernel writes parts of a tensor and also reads the
-whole tensor (a concatenation), it reads the tensor after its writes. The operands of this op are
-only the parts that other kernels wrote.
+whole tensor (a concatenation), it reads the tensor after its writes. The operands of the kernel's
+op are only the parts that other kernels wrote.
 
 Kernels. The parameter names of a generated kernel give the accesses: an `in_ptr` is read, an
 `out_ptr` is written, and an `in_out_ptr` is both, as a declared in-place pair. The pair is `exact`
@@ -54,7 +54,7 @@ from allocsim.systems.torch.operators import NO_ACCESS, NOT_NEW
 MAX_STATEMENTS: Final = 1 << 20
 
 ALIGNMENT: Final = 64
-"""Alignment of each allocation's offset in bytes; chosen here: the text states none."""
+"""Alignment of each allocation's offset in bytes. It is chosen here; the text states none."""
 
 SKIPPED: Final = frozenset(
     ("assert_size_stride", "assert_size_stride_grouped", "assert_alignment", "clear", "get_raw_stream", "set_device")
@@ -65,7 +65,7 @@ _GIVEN: Final = frozenset(("rand_strided", "as_strided"))
 """Calls that make an input in `get_args`: as a separate tensor, or in a shared storage."""
 
 _LIBRARY: Final = re.compile(r"(?:(?:torch\.ops\.)?aten|extern_kernels)\.(\w+?)(_?)(?:\.\w+)?$")
-"""The name of a library operator; its second group is `_` if it writes its first operand."""
+"""The name of a library operator. Group 2 is `_` if the operator writes its first operand."""
 
 _KERNEL: Final = re.compile(r"(?:void\s+kernel|def\s+triton_\w+)\(([^)]*)\)")
 
@@ -303,7 +303,7 @@ class _Wrapper:
         return self.described(row, storage)[0], shape, strides
 
     def place(self, name: str, arena: int) -> Slot:
-        """Return a new slot after all earlier slots of an arena."""
+        """Reserve the bytes after all earlier slots of an arena; return them as a slot."""
         offset = self.ends[arena]
         self.ends[arena] += -(-self.nbytes(name) // ALIGNMENT) * ALIGNMENT
         return arena, offset
@@ -355,7 +355,7 @@ class _Wrapper:
         self.write_down(row, name, read, written)
 
     def by_parameters(self, row: ast.AST, call: ast.Call, name: str) -> tuple[list[int], Written]:
-        """Return the reads and writes of a generated kernel; its parameter names decide which."""
+        """Return the reads and writes of a generated kernel, by the names of its parameters."""
         read, written, at = list[int](), Written(), dict[str, int]()
         words = [
             (self.argument(row, part), word)

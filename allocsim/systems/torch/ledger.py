@@ -10,9 +10,10 @@ that each call reads and writes. This module does not import torch.
     document = ledger.document()
 
 Time: each call is one step, in order. The lifetime of a block is half-open: from the step at which
-it was allocated to the step before which it was freed. A block that is first seen as an operand
-(`meet`) is recorded as alive from the start of the run. If its bytes were used before in the run,
-it is recorded as filled by the host just before the call.
+it was allocated to the step before which it was freed. If a block is first seen as an operand
+(`meet`) and its bytes were not used before in the run, it is recorded as alive from the start of
+the run. If its bytes were used before, its lifetime begins at this call, and it is recorded as
+filled by the host just before the call.
 
 Document. A block is a buffer, and each write makes a value in it. A write to a part of a block, or
 over an operand, is a mutation. If a call reads other bytes than the last call wrote, it reads a
@@ -30,9 +31,12 @@ because the true order is unknown. If there are streams besides the host's, the 
 document but is not the problem of the plan: a caching allocator gets no lifetimes and is judged by
 a separate rule (docs/format.md, "Streams as runtimes have them").
 
-If `meet` gets bytes of one live block that `meet` made, both ranges are recorded as one block. What
-this module does not see: accesses that no call reports. If `meet` gets bytes of *several* live
+If `meet` gets bytes inside a live block, or bytes that overlap only one live block that `meet`
+made, both ranges are recorded as one block.
+
+What this module does not see: accesses that no call reports. If `meet` gets bytes of *several* live
 blocks, the ledger does not know that these are one array, and records overlapping blocks.
+
 Complexity: O(calls), O(log blocks) for each block, O(blocks alive) for a block met on used bytes,
 O(values) if a block grows.
 """
@@ -115,7 +119,7 @@ class Block:
     parts: dict[Extent, None] = field(default_factory=dict)
     """All parts of the block that calls wrote."""
     lent: set[int] = field(default_factory=set)
-    """Streams of further uses that the program reported to the allocator."""
+    """Other streams that use the block, as `lend` recorded them."""
 
 
 class _Call(NamedTuple):
@@ -153,7 +157,7 @@ class Ledger:
         return len(self._calls)
 
     def meet(self, key: object, device: str, address: int, nbytes: int, name: str = "") -> Block:
-        """Return the block of an operand if its allocation was not recorded."""
+        """Return the block of an operand for which no allocation was recorded."""
         place, end = self._device(device), address + nbytes
         again = self._overlaps(place, address, end)
         if again:
@@ -318,7 +322,7 @@ class Ledger:
             )  # fmt: skip
 
     def _belief(self, program: Program, ahead: int, own: Bools, last: Container[int]) -> Problem:
-        """Return the blocks' lifetimes as a belief. The blocks in `last` are pinned."""
+        """Return the lifetimes as a belief. The host reads the blocks `last` at the end: pins."""
         steps = len(program.ops)
         start = [block.start + ahead if block.start >= 0 else 0 for block in self._blocks]
         stop = [steps if block.stop is None else block.stop + ahead for block in self._blocks]

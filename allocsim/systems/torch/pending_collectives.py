@@ -20,15 +20,15 @@ runs, and the point at which the program waits for the collective.
 | any other collective: without `async_op`, from C++ (DDP's reducer), coalesced, or called on a `ProcessGroup` | the collective has ended when its call returns |
 
 A group of gloo has several threads, so two of its collectives are unordered until the program waits
-for the first of them. Collectives of other libraries run in the order of the calls. NCCL has one
-stream for each group, even if two groups have the same ranks. A collective comes after the earlier
-ops of its caller's stream. A stream of a gloo group is used again once all its collectives come
-before the next collective. This is so after waits of the program, or if the allocator reused their
-memory.
+for one of them. Collectives of other libraries run in the order of the calls. NCCL has one stream
+for each group, even if two groups have the same ranks. A collective comes after the earlier ops of
+its caller's stream. A stream of a gloo group is used again once all its collectives come before the
+next collective. This is so if the program waited for them, or if the allocator allocated their
+memory again.
 
 A `Work` is recognised by the identity of its Python object. This module makes the Python object of
-the `Work` that an operator returned, and keeps it until the next operator, so the caller gets it
-too.
+the `Work` that an operator returned, and keeps it until the next operator, so the caller gets the
+same object.
 
 What this module does not see: the callbacks of a future; the thread of the host that waits, because
 all threads are treated as one. If the program drops a `Work` without waiting, this module does not
@@ -134,7 +134,8 @@ class PendingCollectives:
         self, collective: PendingCollective, result: Any, touched: Iterable[Block], returned: Iterable[Block]
     ) -> None:
         """Store a recorded collective, so that a later wait finds it. `result` is the return value
-        of its operator, `touched` has the blocks that it uses, `returned` those of its result.
+        of its operator, `touched` has the blocks that it uses, `returned` the blocks of its
+        result.
         """
         for block in touched:
             self._ledger.lend(block, collective.stream)
@@ -219,7 +220,7 @@ def _work_of(result: Any) -> Any:
 
 
 def _is_behind() -> bool:
-    """Return whether a function of `torch.distributed` on the call stack is asynchronous."""
+    """Return whether the current operator is asynchronous, by the functions that called it."""
     import torch  # noqa: PLC0415 - optional
     import torch.distributed.distributed_c10d  # noqa: PLC0415 - as above
 

@@ -53,7 +53,7 @@ def meeting_of(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     space, _, name = schema.name.partition("::")
     if not (space == "c10d" and name in COLLECTIVES) and space != FUNCTIONAL:
         return None
-    import torch.distributed as dist  # noqa: PLC0415 - optional; the caller is one of its operators, so it is there
+    import torch.distributed as dist  # noqa: PLC0415 - optional; an operator of this module has been called, so it is installed
 
     given = {
         argument.name: args[place] if place < len(args) else kwargs.get(argument.name)

@@ -9,12 +9,13 @@ ended yet.
 
 Document. A snapshot has no reads and writes (see `allocsim.programs.allocator_trace`). Each block
 is a buffer with its lifetime in the problem and its address as the slot of the plan. Each device is
-an arena. Gaps between segments are removed, so the peak does not count them. The judge can find two
-live blocks on the same bytes, and the bytes by which the peak exceeds the need of the lifetimes.
+an arena. Gaps between segments are removed, so the peak is the number of bytes in the device's
+segments, and not the width of its address space. The judge can find two live blocks on the same
+bytes, and the bytes by which the peak exceeds the need of the lifetimes.
 
 Reading a snapshot runs no code from the file. A pickle that names a class or a function is refused.
-A pickle with a length or memo entry beyond the size of the file is refused before memory is
-allocated.
+A pickle with a length or memo entry beyond the size of the file is refused before memory of that
+size is allocated.
 
 What this module does not see: the ops that use a block, races between streams, memory outside the
 caching allocator, and events that torch's ring buffer dropped before the dump.
