@@ -343,7 +343,7 @@ WINDOWS = (
     Row("adaptive_avg_pool2d", "fn.adaptive_avg_pool2d(image, (3, 2))", "F.adaptive_avg_pool2d(image, (3, 2))"),
     Row("interpolate", 'fn.interpolate(image, (6, 3), mode="bilinear")', 'F.interpolate(image, (6, 3), mode="bilinear")', "only the modes `nearest` and `bilinear`, and only to a given size"),
     Row("unfold", "fn.unfold(image, (2, 3), padding=1)", "F.unfold(image, (2, 3), padding=1)"),
-    Row("pad", "fn.pad(m, (1, 0), (0, 2), 0.5)", "F.pad(m, (0, 2, 1, 0), value=0.5)", "takes one number before and after each axis; pads with a number only, without reflection"),
+    Row("pad", "fn.pad(m, (1, 0), (0, 2), 0.5)", "F.pad(m, (0, 2, 1, 0), value=0.5)", "takes the numbers of elements before each axis and after each axis; pads only with one value, without reflection"),
     Row("grid_sample", "fn.grid_sample(image, grid)", "F.grid_sample(image, grid, align_corners=False)", "no `bicubic`; in a recorded model the grid must be constant", "a grid point that is not finite counts as outside of the image; in PyTorch the result is NaN"),
 )  # fmt: skip
 NORMS = (
@@ -391,7 +391,7 @@ LOSSES = (
 )  # fmt: skip
 MODULES = (
     Row("LSTM", "lstm(steps, lstm_in, lstm_on)", "lstm(steps, lstm_in, lstm_on)", "`Lstm` has one layer, one direction and one bias; the batch axis is first"),
-    Row("GRU", "gru(steps, gru_in, gru_on)", "gru(steps, gru_in, gru_on)", "`Gru` is as `LSTM`, but with two biases"),
+    Row("GRU", "gru(steps, gru_in, gru_on)", "gru(steps, gru_in, gru_on)", "`Gru` is like `Lstm`, but has two biases"),
     Row("MultiheadAttention", "heads(words, three, four)", "heads(words, three, four)", "the batch axis is first; True in a mask allows a position, but in PyTorch it forbids the position; returns no attention weights and has no dropout for them"),
     Row("TransformerEncoderLayer", "encoder(words, three, four)", "encoder(words, three, four)", "as `MultiheadAttention`; the activation is relu"),
     Row("Sequential", "chain(m, four)", "chain(m, four)"),
