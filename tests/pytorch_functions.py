@@ -343,7 +343,7 @@ WINDOWS = (
     Row("adaptive_avg_pool2d", "fn.adaptive_avg_pool2d(image, (3, 2))", "F.adaptive_avg_pool2d(image, (3, 2))"),
     Row("interpolate", 'fn.interpolate(image, (6, 3), mode="bilinear")', 'F.interpolate(image, (6, 3), mode="bilinear")', "only the modes `nearest` and `bilinear`, and only to a given size"),
     Row("unfold", "fn.unfold(image, (2, 3), padding=1)", "F.unfold(image, (2, 3), padding=1)"),
-    Row("pad", "fn.pad(m, (1, 0), (0, 2), 0.5)", "F.pad(m, (0, 2, 1, 0), value=0.5)", "takes the numbers of elements before each axis and after each axis; pads only with one value, without reflection"),
+    Row("pad", "fn.pad(m, (1, 0), (0, 2), 0.5)", "F.pad(m, (0, 2, 1, 0), value=0.5)", "takes the widths before all axes and the widths after all axes; pads only with a number, without reflection"),
     Row("grid_sample", "fn.grid_sample(image, grid)", "F.grid_sample(image, grid, align_corners=False)", "no `bicubic`; in a recorded model the grid must be constant", "a grid point that is not finite counts as outside of the image; in PyTorch the result is NaN"),
 )  # fmt: skip
 NORMS = (
@@ -387,7 +387,7 @@ LOSSES = (
     Row("binary_cross_entropy_with_logits", "fn.binary_cross_entropy_with_logits(m, t)", "F.binary_cross_entropy_with_logits(m, t)"),
     Row("kl_div", "fn.kl_div(m, t)", "F.kl_div(m, t)", apart="the gradient at a target of 0 is 0; in PyTorch it is NaN"),
     Row("triplet_margin_loss", "fn.triplet_margin_loss(m, n, p)", "F.triplet_margin_loss(m, n, p)", "p is always 2; no `swap`", _NAN),
-    Row("ctc_loss", "fn.ctc_loss(speech.log_softmax(), said, heard, long)", "F.ctc_loss(speech.log_softmax(-1), said, heard, long)", "targets have the shape [N, S] and no blank; if a target does not fit its input, its gradient is 0 even without `zero_infinity`; in PyTorch it is NaN"),
+    Row("ctc_loss", "fn.ctc_loss(speech.log_softmax(), said, heard, long)", "F.ctc_loss(speech.log_softmax(-1), said, heard, long)", "targets have the shape [N, S] and no blank; if a target does not fit its input, the gradient is 0 even without `zero_infinity`; in PyTorch it is NaN"),
 )  # fmt: skip
 MODULES = (
     Row("LSTM", "lstm(steps, lstm_in, lstm_on)", "lstm(steps, lstm_in, lstm_on)", "`Lstm` has one layer, one direction and one bias; the batch axis is first"),

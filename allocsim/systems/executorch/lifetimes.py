@@ -16,7 +16,7 @@ last read of the old buffer if this is later. The old and the new buffer may sha
 The planner knows the outputs of the graph, so their buffers are pinned in the belief.
 
 What this module does not see: the lifetimes of buffers without a specification (constants, memory
-of delegates). The true lifetime is used as the belief about such buffers.
+of delegates). The belief about these buffers is their true lifetime.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ def _returned(program: Program) -> list[int]:
 
 def _addresses(program: Program, method: PlannedMethod) -> list[Address]:
     """Return graph -> node for each op. An upload has node 0 of graph 0. Any other op without an
-    instruction has the nodes of the next op with one.
+    instruction has the nodes of the next op that has an instruction.
     """
     around: dict[int, dict[int, int]] = {}
     for node in method.nodes:

@@ -8,7 +8,7 @@ synchronisations and passes the reports on to the ledger's `order`. The callback
 | torch reports | what the order records |
 |---|---|
 | an event was recorded on a stream | a mark after the ops that were issued on the stream so far |
-| a stream waits for an event | the stream's next op comes after the mark; `wait_stream` is reported as both of these rows |
+| a stream waits for an event | the stream's next op comes after the mark; `wait_stream` is reported as a recorded event and a wait for it |
 | an event, a stream or the device was synchronised | later ops of the host come after the ops waited for |
 | an event was created or deleted | the mark with the number of the event is dropped |
 

@@ -303,7 +303,7 @@ class _Wrapper:
         return self.described(row, storage)[0], shape, strides
 
     def place(self, name: str, arena: int) -> Slot:
-        """Reserve the bytes after all earlier slots of an arena; return them as a slot."""
+        """Return a new slot for a name, after all earlier slots of an arena; reserve its bytes."""
         offset = self.ends[arena]
         self.ends[arena] += -(-self.nbytes(name) // ALIGNMENT) * ALIGNMENT
         return arena, offset

@@ -91,11 +91,10 @@ NOT_NEW: Final = frozenset(
         "fused_moving_avg_obs_fake_quant", "native_batch_norm", "rrelu_with_noise",
     )
 )  # fmt: skip
-"""Operators that may return memory of an operand, and operators that write operands beyond the rule
-that an operator with a name ending in `_` writes its first operand. Three names are C++ names. The
-schemas of the four operators with `unsafe` in the name do not state the alias. Sources: the schemas
-of torch 2.14; for
-`native_batch_norm` its kernel."""
+"""Operators that may return memory of an operand. The table also has operators with further writes
+than the first operand that a name ending in `_` indicates. Three names are C++ names. The schemas
+of the four operators with `unsafe` in the name do not state the alias. Sources: the schemas of
+torch 2.14; for `native_batch_norm` its kernel."""
 
 UNEVEN: Final = frozenset((*RECEIVED, "send", "alltoall_", "alltoall_base_", "gather_", "scatter_"))
 """Collectives in which not all ranks of a group take part, or ranks pass different sizes."""

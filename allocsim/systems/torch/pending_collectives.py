@@ -22,9 +22,9 @@ runs, and the point at which the program waits for the collective.
 A group of gloo has several threads, so two of its collectives are unordered until the program waits
 for one of them. Collectives of other libraries run in the order of the calls. NCCL has one stream
 for each group, even if two groups have the same ranks. A collective comes after the earlier ops of
-its caller's stream. A stream of a gloo group is used again once all its collectives come before the
-next collective. This is so if the program waited for them, or if the allocator allocated their
-memory again.
+its caller's stream. A stream of a gloo group is used again if the program waited for all its
+collectives, or if the allocator allocated their memory again. In both cases the old collectives
+come before the next collective.
 
 A `Work` is recognised by the identity of its Python object. This module makes the Python object of
 the `Work` that an operator returned, and keeps it until the next operator, so the caller gets the
@@ -174,8 +174,8 @@ class PendingCollectives:
         return max(order.known.all.get(stream, -1), order.before(caller).get(stream, -1)) >= last
 
     def _wait(self, collective: PendingCollective, *, host: bool | None = None) -> None:
-        """Order the next ops of the current stream after a collective. `host=True` does so only if
-        the current stream is the host's, `host=False` only if it is a device's.
+        """Order the next ops of the current stream after a collective. With `host=True`,
+        do nothing if the current stream is a device's; with `host=False`, if it is the host's.
         """
         order, current = self._ledger.order, self._current(collective.device)
         if host == (current != HOST):
@@ -239,8 +239,8 @@ def _is_behind() -> bool:
 
 
 def _callers() -> Iterator[tuple[CodeType, Callable[[], Mapping[str, Any]]]]:
-    """Yield the functions on the call stack, innermost first. A function is a pair: its code, and a
-    callable that returns its local variables.
+    """Yield the functions on the call stack, innermost first. Each function is
+    yielded as a pair: its code, and a callable that returns its local variables.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - cheaper than a traceback
     while frame is not None:

@@ -3,10 +3,10 @@
     runs_of([(0, 0)], [4096], views)[view]     # ((0, 1024),): offset in its allocation, size
 
 A column of a tile has one run of bytes for each of its rows, and the judge's cost grows with the
-number of runs. If the bytes of an arena are permuted inside each allocation, the same views
-overlap, and the same views contain each other. The bytes between two adjacent ends of allocations
-are therefore sorted by the set of views that use them. The sets are in the order of their first
-bytes. After this, a column, or half of a column, is one run. If no view has gaps, no byte is moved.
+number of runs. A permutation of an arena's bytes inside each allocation changes neither which views
+overlap, nor which views contain other views. The bytes between two adjacent ends of allocations are
+therefore sorted by the set of views that use them. The sets are in the order of their first bytes.
+After this, a column, or half of a column, is one run. If no view has gaps, no byte is moved.
 
 What this module does not see: the element that each byte holds (`shared_views` does).
 """

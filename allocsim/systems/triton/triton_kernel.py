@@ -8,11 +8,11 @@ offsets in the shared memory of a block (`allocation.offset`), and columns of te
 
 Document. A kernel is a program. The walks of a kernel come one after another, as launches that keep
 nothing in shared memory; each begins with an op `launch`. A kernel without loops has one walk. A
-loop has one walk for each number of turns up to the number that is enough. Each executed
-`local_alloc`, and each op with scratch memory, has a separate buffer; the plan has the compiler's
-offsets. A store into a part of a ring of buffers is a mutation, because the whole ring is one
-buffer for the compiler's allocator. Detector S finds overwritten bytes, and H finds a missing
-barrier or wait.
+loop has one walk for each number of turns, up to a number that is sufficient (see below). Each
+executed `local_alloc`, and each op with scratch memory, has a separate buffer; the plan has the
+compiler's offsets. A store into a part of a ring of buffers is a mutation, because the whole ring
+is one buffer for the compiler's allocator. Detector S finds overwritten bytes, and H finds a
+missing barrier or wait.
 
 Number of turns. Two accesses race if the second comes before any op waits for the first. The state
 at the head of a loop has four parts: the accesses since the last barrier, the copies not waited
@@ -20,8 +20,8 @@ for, the phases of mbarriers, and the numbers that select buffers and phases. Th
 depends only on the state before the turn and on the number of the turn. The selecting numbers go
 around rings and repeat together after `p` turns, the least common multiple of the rings' sizes.
 Phases of mbarriers repeat after two rounds. Turn `t + 2p` therefore does the same as turn `t`, and
-a walk of `2p + 2` turns has every pair of accesses of any longer walk. Shorter walks, with 0 to `p
-+ 1` turns, have the paths from the start of the loop to its end.
+a walk of `2p + 2` turns has every pair of accesses of any longer walk. Shorter walks, with 0 to
+`p + 1` turns, have the paths from the start of the loop to its end.
 
 `meta.triton.unexamined` of the document lists the parts that were not examined.
 """

@@ -81,7 +81,7 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
             return None
         return RankedCollective(parts=whole, params={"pairs": moved})
     by_rank = kind in BY_PARTITION or "use_global_device_ids=true" in row.attributes
-    # if not by rank, the numbers are replicas, and there is only one replica
+    # group numbers that are not ranks are replicas, and there is only one replica
     parts = _parts(row.attributes, whole) if by_rank else whole
     if parts is None or sorted(rank for part in parts for rank in part) != list(range(ranks)):
         return None

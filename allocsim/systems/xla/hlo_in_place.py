@@ -47,7 +47,7 @@ Fusions = dict[tuple[tuple[str, ...], bool, int], list[int] | None]
 UNSAFE or UNKNOWN, or None if the fusion cannot be examined. This is a cache, because many fusions,
 and each turn of a loop, may call the same computation."""
 STEP: Final = 8
-"""The number of comparisons that one step through a fusion is charged as."""
+"""One step through a fusion is charged as this number of comparisons."""
 
 
 def pairs(

@@ -187,7 +187,7 @@ def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
 
 def _first_outside(when: Int64s, begin: Int64s, low: Int64s, high: Int64s) -> Int64s:
     """Return, for each row, the first event from `begin` on that has a time below `low` or above
-    `high`; the number of events if no event has.
+    `high`; the number of events if no event has such a time.
 
     Each row skips runs of 2^k events, largest first, by a table of the extremes of each run.
     """

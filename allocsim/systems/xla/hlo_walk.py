@@ -533,7 +533,7 @@ def _layout(leaf: Leaf, nbytes: int | None) -> tuple[str, tuple[int, ...]]:
 def plan_of_way(
     module: ReadableModule, assignment: Assignment, taken: Mapping[Where, str], live: LiveRanges | None = None
 ) -> Plan:
-    """Return the plan of one way through a module. XLA's live ranges, if given, are its belief.
+    """Return the plan of one way through a module; its belief has XLA's live ranges, if given.
 
     Raises DocumentError with the instruction, or ModelError for an invalid program. O(ops).
     """

@@ -310,7 +310,7 @@ def page():
         "# PyTorch's functions at the front",
         "",
         f"This page lists the {len(ROWS)} functions of PyTorch that people use most in models and training, and",
-        f"their spelling in the engine's front: {len(PRESENT)} of them are there. The page is made from",
+        f"their spelling in the engine's front, which has {len(PRESENT)} of them. The page is made from",
         "`tests/pytorch_functions.py`, which says how the functions were chosen and which shapes the",
         "operands have. A test compares values and gradients with PyTorch's at random numbers and at",
         "infinities, NaN and zeros. It also checks first and second derivatives against finite",
