@@ -135,7 +135,9 @@ def _life(addresses: Sequence[Address], spec: Specified, writer: int, first_use:
 
 
 def _turn(addresses: Sequence[Address], graph: int, around: int) -> Iterable[int]:
-    """Return the ops of the execution of a graph that has the op `around`: its nodes ascend."""
+    """Return the ops of one execution of a graph: those next to the op `around` between which the
+    graph's nodes ascend.
+    """
     low = high = around
     if graph not in addresses[around]:
         return ()

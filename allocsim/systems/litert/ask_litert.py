@@ -22,7 +22,7 @@ from asking import AskedBuffer, RefusedError, arena_by_arena, serve
 ALIGNMENT = 64
 
 MOST = 1 << 30
-"""The most bytes of a request. It is limited because the interpreter allocates what it plans."""
+"""The most bytes of a request; the interpreter allocates all the memory that it plans."""
 
 INT8, INT32 = 9, 2
 CODES = (94, 65)

@@ -7,7 +7,7 @@ live call of TorchInductor's planner.
 | `process_groups`, `pending_collectives` | find the ranks that take part in a collective, and when the program waits for the collective |
 | `ledger` | turns the recorded calls into a program and a plan with the addresses of the run |
 | `peak_lines` | describes the peak of a recording: the buffers alive there, and the peaks of other plans |
-| `inductor` | reads the wrapper that TorchInductor generates as text |
+| `inductor` | reads, as text, the wrapper that TorchInductor generates |
 | `cpp_wrapper` | rewrites the C++ form of that wrapper into Python |
 | `torch_snapshot` | reads a memory snapshot of the caching allocator |
 | `ask_inductor` | runs TorchInductor's planner in an interpreter that has torch installed |

@@ -441,7 +441,7 @@ class EagerRecording:
         return block, self._part(tensor, block)
 
     def _block(self, tensor: "torch.Tensor", name: str) -> Block | None:
-        """Return an operand's block, new if its storage has moved; None without a storage."""
+        """Return an operand's block, or None without storage. A moved storage gets a new block."""
         key = self._key(tensor)
         if key is None:
             return None
@@ -457,7 +457,7 @@ class EagerRecording:
         return block
 
     def _settle(self, device: str, storage: "torch.UntypedStorage", name: str) -> None:
-        """Move each block that overlaps a storage's bytes if the block's own storage has left it.
+        """Move each block that overlaps a storage's bytes and no longer holds its own storage.
 
         The same is done for the new bytes of each moved storage.
         """

@@ -322,7 +322,9 @@ class Ledger:
             )  # fmt: skip
 
     def _belief(self, program: Program, ahead: int, own: Bools, last: Container[int]) -> Problem:
-        """Return the lifetimes as a belief. The host reads the blocks `last` at the end: pins."""
+        """Return the lifetimes as a belief. The blocks in `last` are pinned, because the host reads
+        them at the end.
+        """
         steps = len(program.ops)
         start = [block.start + ahead if block.start >= 0 else 0 for block in self._blocks]
         stop = [steps if block.stop is None else block.stop + ahead for block in self._blocks]

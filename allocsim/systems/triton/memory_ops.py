@@ -133,7 +133,7 @@ def store(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
 
 
 def scatter(walk: KernelWalk, frame: Frame, op: IrOp) -> None:
-    """Add a scatter as a read and write of all elements; it is unknown which it writes."""
+    """Add a scatter as a read and a write of all elements, because its indices are unknown."""
     view = walk.the_view(frame, op)
     walk.unexamined["the elements that a scatter writes, known only at launch: all count as written"] += 1
     walk.threads.op(frame.actor, told(op), (view,), (view,))

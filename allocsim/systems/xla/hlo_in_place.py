@@ -59,7 +59,7 @@ def pairs(
     *,
     fusions: Fusions,
 ) -> tuple[Pair, ...] | None:
-    """Return the in-place pairs of a kernel; None if it is unknown whether equal sizes may pair.
+    """Return the in-place pairs of a kernel; None if it is unknown whether a pair is safe.
 
     Args:
         module: the module that has the computation of a fusion.
