@@ -41,7 +41,9 @@ def read_through(
     """Return `SAFE`, `UNSAFE` or `UNKNOWN`: may the result of a fusion share bytes with an array
     that the fusion reads through the slice `row`?
 
-    `same` has the ops that compute element k from element k. O(elements) in time and memory.
+    `same` has the ops that compute element k of the result from element k of the operand.
+
+    O(elements) in time and memory.
     """
     line = row
     while line.opcode != "dynamic-update-slice":
