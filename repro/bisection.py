@@ -1,12 +1,12 @@
-"""Bisect a scenario: find a cure, its price in bytes and time, and the smallest program that was
-found to still fail.
+"""Bisect a scenario: find a cure, its price in bytes and time, and a smaller program that still
+fails.
 
 If the judge finds the fault, the judge also decides during reduction whether the fault is still
 there (`allocsim.reduction`). A kernel that is wrong under a legal plan shows only when it runs, so
-such a program is reduced by executing. An op that is left out is replaced, at the same place in the
-order, by a `host.write` of the results that other ops still read. Thus every remaining op has all
-its operands, and every slot keeps its neighbours. A smaller program is kept if the judge finds
-nothing and a kernel of the same kind still diverges on random data (`engine.r_replay`).
+such a program is reduced by running smaller programs. If other ops still read results of an op that
+is left out, a `host.write` of these results takes the op's place in the order. Thus every remaining
+op has all its operands, and every slot keeps its neighbours. A smaller program is kept if the judge
+finds nothing and a kernel of the same kind still diverges on random data (`engine.r_replay`).
 
 The time of a plan is the median over `TIMED_STEPS` training steps. The plan at fault,
 the cured plan, and the plan with every node pinned are timed.
@@ -42,7 +42,7 @@ from repro.scenario import Scenario
 from repro.workload import Workload, bind, host_runs
 
 AT: Final = "step"
-"""The key in the `meta` of an op that has the op's step in the whole program."""
+"""The key in the `meta` of an op under which the op's step in the whole program is stored."""
 
 TIMED_STEPS: Final = 3
 
@@ -54,7 +54,7 @@ class Smallest:
     document: Document
     divergence: Divergence
     steps: Mapping[int, KernelCall]
-    """Step -> the kernel of that op in the document's program."""
+    """Step of the document's program -> the kernel of the op at that step."""
     complete: bool
     trials: int
 
@@ -72,7 +72,7 @@ class Bisection:
     evidence: Evidence
     verdict: Verdict
     reduced: Reduction | Smallest | None
-    """The reduced document; None if nothing is wrong, or if no smaller document shows the fault."""
+    """The reduced document; None if the judge finds nothing and no run shows a wrong kernel."""
     seconds: Mapping[str, float]
     """Plan -> the median seconds of a training step: `default`, `pinned`, and `cured` if a cure was
     found. Empty if the verdict is sound."""
@@ -104,7 +104,7 @@ def bisect_scenario(
 
 def _seconds(workload: Workload, plan: Plan) -> float:
     hosts = host_runs(workload, TIMED_STEPS)
-    with bind(replace(workload, order=None), plan) as runtime:  # the order of the list is timed
+    with bind(replace(workload, order=None), plan) as runtime:  # in list order, because any other order adds overhead
         return median_seconds(lambda number: runtime.run(hosts[number].inputs, skip=hosts[number].skip), TIMED_STEPS)
 
 
@@ -138,7 +138,9 @@ def kernel_test(found: Smallest, *, title: str) -> str:
 
 
 def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: float | None) -> Smallest | None:
-    """Reduce to the first kernel with a wrong result; None if random data do not show the fault."""
+    """Reduce to the first kernel with a wrong result; None if there is none, or if random data do
+    not show it.
+    """
     origin = next((one for one in evidence.origins or () if one.what == "result"), None)
     if origin is None:
         return None
@@ -224,8 +226,8 @@ def frozen(document: Document, kept: Sequence[int]) -> Document | None:
     """Return the document in which only the ops in `kept` compute; None if nothing remains.
 
     The document has one program. A result of another op that a kept op reads is written by the
-    host, at the step where it was computed. Views between them stay, and so do host reads of
-    results of kept ops. All other ops are removed. O(columns).
+    host, at the step where it was computed. A view stays if an op that stays reads it. A host read
+    of a result of a kept op stays. All other ops are removed. O(columns).
     """
     (program,) = document.programs
     ops, producer = program.ops, program.producer.tolist()

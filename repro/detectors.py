@@ -79,7 +79,7 @@ def ask(experiment: Experiment, default: Trained, progress: Progress = silent) -
 
 
 def _sanitized(workload: Workload, plan: Plan, runs: int, progress: Progress) -> tuple[Incident, ...]:
-    """Return the incidents of the first `runs` training steps, run in guarded memory."""
+    """Repeat the first `runs` steps of the default run in guarded memory; return the incidents."""
     with Sanitizer(workload.lowered, plan, parameters=workload.parameters, threads=workload.threads) as sanitizer:
         for number, host in enumerate(host_runs(workload, runs)):
             sanitizer.run(host.inputs, skip=host.skip)
@@ -104,9 +104,10 @@ def _cure(
     """Return the record of a cure of all curable causes, and the cured plan.
 
     `allocsim.cure` searches for the cure, and the judge confirms it there. Here the workload is
-    trained with the cure; if its numbers differ from the reference, both results are None. For at
-    most `LEFT_OUT` causes, the cure of all causes but one is also run, for each cause, to test
-    whether the cure is minimal. The plan is None if the cure changes waits or uploads.
+    trained with the cure. Both results are None if there is no cure, or if the numbers of this run
+    differ from the reference. If there are at most `LEFT_OUT` causes, the cure of all others is run
+    for each cause, to test whether the whole cure is minimal. The plan is None if the cure changes
+    waits or uploads.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)

@@ -43,7 +43,7 @@ class FaultResult:
     @property
     def title(self) -> str:
         """The first line of the printed result."""
-        done = " (done right)" if self.fixed else ""
+        done = " (fixed)" if self.fixed else ""
         return f"{self.scenario.name}{done} on ggml {self.version} ({self.which}): {self.scenario.title}"
 
     @property
@@ -53,7 +53,7 @@ class FaultResult:
 
     @property
     def matches(self) -> bool:
-        """Whether the verdict is the expected one; unless `fixed`, the numbers must differ too."""
+        """Whether the verdict is the expected one and, unless `fixed`, the two numbers differ."""
         return agree(self.verdict, self.expected) and bool(self.evidence.diverges) is not self.fixed
 
     def as_json(self) -> dict[str, Any]:

@@ -53,9 +53,10 @@ def train_online(
 ) -> tuple[Evidence, dict[str, TrainingSummary]]:
     """Return the evidence of the default run, and mode -> the training run, summed up.
 
-    Raises EngineError if the scenario does not train a user's own model or has a defect, or if the
-    options have modes or pin leafs. Raises CapacityError, PlannerError or AllocsimError if the
-    allocator cannot serve the programs (`EagerHost`).
+    Raises EngineError if the scenario does not train a user's own model, if it sets `kernels`,
+    `belief`, `write_once` or `planned_batch`, or if the options have modes or pin leafs. Raises
+    CapacityError, PlannerError or AllocsimError if the allocator cannot serve the programs
+    (`EagerHost`).
     """
     training, steps = scenario.training, options.steps_of(scenario)
     if not isinstance(training, OwnTraining):
@@ -94,7 +95,9 @@ def train_online(
 
 
 def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the batch of each step, with 0, 1, 2, 0, ... of the last rows of the batch left out."""
+    """Yield the batch of each step, without 0, 1, 2, 0, ... of its last rows if rows may be left
+    out (`_rows_to_leave_out`).
+    """
     most = _rows_to_leave_out(training)
     for step in range(steps):
         fewer = step % min(CYCLE, most)
@@ -105,8 +108,8 @@ def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any
 def _rows_to_leave_out(training: OwnTraining) -> int:
     """Return the number of rows of the batch if some may be left out, else 1.
 
-    No row may be left out if the columns have different numbers of rows, if there is only one row,
-    or if the model cannot be built with one row less.
+    No row may be left out if the columns have different numbers of rows, if there are fewer than
+    two rows, or if the model cannot be built with one row less.
     """
     shapes = {name: np.shape(column) for name, column in training.batch.items()}
     rows = {shape[0] if shape else 0 for shape in shapes.values()}

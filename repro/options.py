@@ -26,17 +26,15 @@ class RunSizes:
     def steps_of(self, scenario: Scenario) -> int:
         """Return the number of training steps.
 
-        Raises ModelError for more than `MOST_STEPS`, and for fewer than the steps after which the
-        scenario's fault shows (`least_steps`).
+        Raises ModelError for more than `MOST_STEPS`, and for fewer than the `least_steps` of the
+        scenario, after which its fault shows.
         """
         steps = self.steps if self.steps is not None else scenario.training.steps
         if steps > MOST_STEPS:
             raise ModelError("steps", f"{steps}; at most {MOST_STEPS} can be run")
         if steps < scenario.least_steps:
             least = scenario.least_steps
-            raise ModelError(
-                "steps", f"{steps}; the fault of {scenario.name} shows after {least} step{'s'[: least != 1]}"
-            )
+            raise ModelError("steps", f"{steps}; {scenario.name} needs at least {least} step{'s'[: least != 1]}")
         return steps
 
 

@@ -66,6 +66,7 @@ def prepare(scenario: Scenario, options: EngineOptions) -> Experiment:
         ModelError: There are fewer steps than the fault needs to show, or a size is out of range.
         UnknownNameError: No allocator has the name `options.allocator`.
         PlannerError: The allocator cannot plan the program, or has no belief to make wrong.
+        EngineError: A file has no llama, or a user's own model does not fit its batch.
     """
     scenario = repaired(scenario) if options.fixed else scenario
     setup = _setup_of(scenario.training, options)
@@ -123,8 +124,8 @@ def workload_of(setup: Setup | UnplannedBuild, scenario: Scenario, options: Engi
 def on_streams(workload: Workload, streams: int, plan: Plan | None) -> Workload:
     """Return the workload with its branches on several streams; the last stream runs ahead.
 
-    An op waits for the earlier ops that access the same values. With `plan`, it also waits for the
-    ops whose slots it takes in that plan.
+    An op waits for each earlier op that accesses the same bytes of a buffer, if one of the two
+    writes them. With `plan`, an op also waits for the ops whose slots it takes in that plan.
     """
     lowered = spread(workload.lowered, streams, plan)
     return replace(workload, lowered=lowered, order=preferring(lowered.program, streams - 1))

@@ -9,9 +9,9 @@ accumulators, and the same training on other batches in the slots of the old pla
 
 D runs the last program of a case twice (a pin case once), with the same uploads left out, and
 compares it with a run in which every buffer is apart. If the case has two programs, S judges the
-session of both. D executes the second program alone, in the slots of the first and with fresh
-memory. If a larger program needs more bytes than the old arena has, D enlarges the arena, so that
-overwritten bytes show as wrong numbers instead of a crash; S judges the case in the old arena.
+session of both. D executes only the second program, in fresh memory and in the slots of the first.
+If a larger program needs more bytes than the old arena has, D enlarges the arena, so that
+overwritten bytes show as wrong numbers instead of a crash. S judges the case in the old arena.
 
 D has one of four statuses. With `equal`, all bits are equal. With `differs`, the row names the op
 that goes wrong by itself. With `refused`, the plan cannot be bound. With `covered`, a pin case need

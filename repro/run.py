@@ -5,8 +5,8 @@ runs -> evidence (`repro.detectors`) -> verdict (`allocsim.verdict`). Kernels wr
 first run in a child process (`engine.p_sanitizer.foreign`). If a kernel breaks its declaration,
 crashes, hangs or raises there, the incidents of that run are the evidence, and nothing is trained.
 
-With `options.online`, an allocator gives out memory while the steps run (`repro.online_runs`), and
-no plan is made before. The three runs then differ in when memory is given back.
+With `options.online`, an allocator gives out memory while the steps run, and no plan is made before
+the run. The three runs are then those of `repro.online_runs`.
 
 What this module does not see: the terminal, files, and figures.
 """
@@ -64,8 +64,8 @@ class EngineResult:
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`.
 
-        For joined scenarios, the entry's `expected` is the first expected cause; `matches` compares
-        all of them.
+        Its `expected` is the first expected cause only, but its `matches` compares all causes, as
+        joined scenarios have several.
         """
         more: dict[str, Any] = {"differential": list(self.differential)} if self.differential else {}
         if self.memory is not None:

@@ -46,7 +46,7 @@ class TrainingSummary:
     first_difference: int | None
     """The first step whose loss or any gradient differs in a bit from the reference, or None."""
     plan: Plan | None = None
-    """The plan of the run; None if a library of ggml or an online allocator placed the tensors."""
+    """The plan of the run; None for a run on ggml, and for all runs with an online allocator."""
 
     def as_json(self) -> dict[str, Any]:
         """Return this record as an entry of `modes`; a loss that is not finite becomes null."""

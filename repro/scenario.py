@@ -71,9 +71,9 @@ class Training:
     lora_alpha: float
     """The alpha of LoRA: the product of the two factors is scaled by alpha / rank."""
     seed_before_labels: bool = False
-    """Whether the caller declares the seed of the loss gradient before the labels. The seed then
-    has a lower offset than the labels. When the labels are freed, later tensors reuse the low end
-    of their space first."""
+    """Whether the caller declares the seed of the loss gradient before the labels. The seed then is
+    placed in front of the labels. After both are freed, later tensors take the low end of the free
+    space first, and so overwrite the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,7 +165,7 @@ class SmallScenario:
     runtime: str = "small"
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value that no run of the scenario could meet."""
+        """Raise ModelError for a wrong type, an unknown word, or a missing expectation."""
         check_fields(self)
         known = {row.name for row in fields(SmallDocument)}
         for place, given, allowed in (
@@ -225,8 +225,8 @@ class Scenario:
     belief: Callable[[Belief], Belief] | None = None
     write_once: tuple[str, ...] = ()
     streams: int = 1
-    """The number of streams on which the branches of the program run. An op always waits for the
-    earlier ops that access the same values."""
+    """The number of streams on which the branches of the program run. An op always waits for each
+    earlier op that accesses the same bytes of a buffer, if one of the two writes them."""
     reuse_waits: bool = True
     """Whether an op also waits for the ops whose slots it takes. If False, the streams run a plan
     that is right on one stream only."""

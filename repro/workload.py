@@ -41,7 +41,7 @@ class Workload:
     """Parameter -> its gradient, before the optimiser uses the gradient."""
     parameters: Mapping[str, Array]
     inputs: Mapping[str, Array]
-    """Input -> the array that the host uploads in each step."""
+    """Input -> the array that the host uploads in each step (but see `write_once`)."""
     write_once: tuple[str, ...] = ()
     """The inputs that the host uploads before the first step only."""
     order: tuple[int, ...] | None = None
@@ -81,7 +81,9 @@ def host_runs(workload: Workload, steps: int) -> list[HostRun]:
 
 
 def bind(workload: Workload, plan: Plan) -> Runtime:
-    """Return a runtime with memory placed by `plan`, sound or not; raises what `Runtime` raises."""
+    """Return a runtime with memory placed by `plan`, sound or not, that runs ops in the workload's
+    order; raises what `Runtime` raises.
+    """
     of = workload
     return Runtime(of.lowered, plan, parameters=of.parameters, threads=of.threads, suspect=True, order=of.order)
 

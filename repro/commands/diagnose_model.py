@@ -1,8 +1,8 @@
 """Services that train a user's own model in three modes and run every detector on it.
 
 `engine.diagnose` calls `diagnose_model`. `allocsim diagnose NAME` calls `diagnose_named` for a
-training file, and for a name `package.module:attribute` of a model or a scenario. No verdict is
-expected: the exit status is 0 if nothing wrong was found, and 1 otherwise.
+training file, and for a name `package.module:attribute` of a scenario or of a model with an example
+batch. No verdict is expected: the exit status is 0 if nothing wrong was found, and 1 otherwise.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """

@@ -1,4 +1,4 @@
-"""Run scenarios one after another; print the result of each run and write its report at its end.
+"""Run scenarios one after another; after each run, print its result and write its report.
 
 Report folders are checked and locked before the first run. If the series is interrupted, the
 reports that were written remain.
@@ -26,7 +26,7 @@ class Job:
 
     name: str
     folder: tuple[str, ...]
-    """The path of the report below the folder of `--out`; `shortened` drops its common levels."""
+    """The path of the report below the folder of `--out`, before `shortened` drops levels."""
     go: Callable[[Progress], Any]
     """A function that runs the scenario and returns a result of `repro`."""
     more: Callable[[Any], list[Section]] = lambda _result: []

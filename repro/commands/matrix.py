@@ -1,9 +1,10 @@
 """`allocsim repro run --all`: compare the answers of the detectors with the expected ones.
 
-The matrix has one row for each scenario and one column for each detector. The answer in a cell is:
-the detector reports, reports nothing, or could not run. A cell differs if the scenario expects
-another answer. For a small scenario, the reported kinds and the answers about the twin are compared
-too. For a row without expected answers (training on real ggml), only the verdict is compared.
+The matrix has one row for each run of a scenario and one column for each detector. A cell says
+whether the detector reported something, reported nothing, or could not run. A cell differs if the
+scenario expects another answer. For a small scenario, the reported kinds and the answers about the
+twin are compared too. If a scenario expects causes but states no `reports`, only its verdict is
+compared.
 
 With several workers, each worker process makes one row at a time; the matrix and the order of its
 rows do not change.
@@ -75,7 +76,7 @@ def run_matrix(
     as_json: bool,
     plot: str | None = None,
 ) -> int:
-    """Run the tasks, print the matrix, and draw it for `plot`; return 1 if any row differs, else 0.
+    """Run the tasks, print the matrix, and draw it into `plot`; return 1 if a row differs, else 0.
 
     Raises OutputError before the first run if the suffix of `plot` names no picture format.
     """

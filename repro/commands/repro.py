@@ -5,10 +5,10 @@ With `--json`, standard output has one JSON document and nothing else. Progress 
 error if that is a terminal. A report folder is checked before the first run, and written when its
 scenario is done. If `--all` is interrupted, the reports that were written remain.
 
-`--all` runs every scenario and its twin at a small size and prints a matrix. If no library of ggml
-is installed, `--all` skips the scenarios on real ggml and prints the reason. A scenario on real
-ggml that is given by name then ends with status 2. A path that ends in .py is a user's own
-scenario: the file is run as code.
+`--all` runs every scenario and its twin at a small size and prints a matrix. If a library of ggml
+is missing, `--all` skips the runs on that library and prints the reason. If such a run is requested
+by the name of its scenario, the exit status is 2. A path that ends in .py is a user's own scenario:
+the file is run as code.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """
@@ -131,7 +131,7 @@ def _told(scenario: AnyScenario, both: showing.Sides | str | None) -> Iterator[s
 
 
 def _sides(scenario: AnyScenario, *, needed: bool) -> showing.Sides | str:
-    """Run both sides; without a library of ggml, return the reason unless a picture is `needed`."""
+    """Run both sides; if a fault of ggml cannot run and no picture is `needed`, return why."""
     try:
         return showing.sides(scenario)
     except EngineError as error:
@@ -147,7 +147,7 @@ def gallery(
     ] = None,
     *,
     workers: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = 1,
-    out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page to write.")],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="X.html", help="The page, the only file written.")],
 ) -> int:
     """Run the scenarios, and write one page with the story and the picture of each.
 
@@ -184,7 +184,7 @@ def run_scenarios(
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
     threads: Annotated[
         int,
-        typer.Option(min=0, help="Threads of the matrix products, 0 for all cores; they can change the last digits."),
+        typer.Option(min=0, help="Threads of the matrix products, 0 for all cores. Last digits depend on the number."),
     ] = 1,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin; its verdict must be sound.")] = False,
@@ -192,7 +192,7 @@ def run_scenarios(
     modes: Annotated[
         str,
         typer.Option(
-            metavar="MODE,...", help="Compare these modes too: float64, pin:backward, deny:KIND, an allocator, A+B."
+            metavar="MODE,...", help="Compare these too: float64, pin:backward, deny, deny:KIND, an allocator, A+B."
         ),
     ] = "",
     gguf: Annotated[
@@ -207,7 +207,7 @@ def run_scenarios(
         bool,
         typer.Option(
             "--full",
-            help="Full size, as without --all. With --runtime ggml: the width of SmolLM2-135M; takes minutes.",
+            help="With --all: full size. With --runtime ggml: the width of SmolLM2-135M, which takes minutes.",
         ),
     ] = False,
     as_json: AsJson = False,

@@ -62,7 +62,8 @@ def tasks(
 ) -> tuple[list[Task], list[dict[str, Any]]]:
     """Return the tasks for the rows of the matrix, and the skipped runs, as `jobs` does.
 
-    A fault of ggml has two tasks: one for the fault, and one for its twin.
+    A fault of ggml has one task for the fault and one for its twin; with `--fixed`, only for the
+    twin.
     """
     pairs, skipped = _pairs(chosen, ggml, asked)
     return [task for scenario, which in pairs for task in _tasks(scenario, which, asked)], skipped
@@ -83,7 +84,7 @@ def _tasks(scenario: Scenario | GgmlFault, which: str, asked: GgmlRunOptions) ->
 def _pairs(
     chosen: Sequence[Scenario | GgmlFault], ggml: str | None, asked: GgmlRunOptions
 ) -> tuple[list[tuple[Scenario | GgmlFault, str]], list[dict[str, Any]]]:
-    """Return each scenario with each library found, and an entry for each library not found."""
+    """Return the (scenario, library) pairs that can run, and an entry for each pair that cannot."""
     if asked.every:
         chosen = [scenario for scenario in chosen if isinstance(scenario, GgmlFault) or scenario.on_ggml is not None]
     else:
@@ -160,8 +161,8 @@ def _claims(result: on_ggml.LibraryResult) -> list[Section]:
     ]
     return [
         (f"what ggml {result.version} must show", ("claim", "found", ""), claims),
-        ("only backward nodes pinned", ("", "verdict"), [("", result.partial.text)]),
-        ("the report's smokes: default and reference agree", ("smoke", "agree", "why it cannot see the bug"), smokes),
+        ("with only backward nodes pinned", ("", "verdict"), [("", result.partial.text)]),
+        ("smoke tests of the report", ("", "default equals reference", "why it cannot see the bug"), smokes),
     ]
 
 

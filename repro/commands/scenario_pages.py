@@ -30,7 +30,7 @@ PAGE_DPI = 110  # a picture as wide as the page then has some 1,300 pixels
 def page(names: Sequence[str], workers: int = 1, done: Callable[[], object] = lambda: None) -> bytes:
     """Return the HTML page; `workers` processes run the scenarios, and `done` is called after each.
 
-    Raises UnknownNameError and ModelError as `scenarios.named`.
+    Raises UnknownNameError and ModelError as `scenarios.named` does.
     """
     entries = []
     with mapping(min(workers, len(names))) as mapped:

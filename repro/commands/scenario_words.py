@@ -30,7 +30,7 @@ def defects(scenario: AnyScenario) -> Iterator[str]:
         yield f"in the {scenario.place} (changed fields of the document: {', '.join(scenario.change)})"
         return
     if isinstance(scenario, GgmlFault):
-        yield f"unmodified ggml has it (fault {scenario.fault})"
+        yield f"the fault {scenario.fault} of unmodified ggml"
         return
     for kind, variant in scenario.kernels.items():
         yield f"the kernel of {kind} is the variant {variant}"
@@ -43,9 +43,10 @@ def defects(scenario: AnyScenario) -> Iterator[str]:
 
 
 def answers(scenario: AnyScenario) -> Mapping[str, str | None]:
-    """Return detector -> the kinds that it must report, or `something` if the kinds are not stated,
-    "" if it must report nothing, and None if it cannot run. The mapping is empty for a scenario
-    without stated answers.
+    """Return detector -> its expected answer; an empty mapping if the scenario states no answers.
+
+    An answer has the kinds that the detector must report, or `something` if the kinds are not
+    stated. It is "" if the detector must report nothing, and None if the detector cannot run.
     """
     if isinstance(scenario, SmallScenario):
         return {letter: None if said is None else " ".join(sorted(said)) for letter, said in scenario.answers.items()}
@@ -62,7 +63,9 @@ def marks(scenario: AnyScenario) -> dict[str, str]:
 
 
 def notes(scenario: AnyScenario) -> Iterator[str]:
-    """Yield the notes below a story: the defect, the reports, what would have caught the bug."""
+    """Yield the notes below a story: the defect, the reports that the detectors must make, what the
+    catalogue of bugs expected, and what would have caught the bug.
+    """
     yield f"The defect: {'; '.join(defects(scenario)) or 'none'}."
     said = {letter: answer for letter, answer in answers(scenario).items() if answer}
     known = isinstance(scenario, SmallScenario)
@@ -75,7 +78,7 @@ def notes(scenario: AnyScenario) -> Iterator[str]:
 
 
 def otherwise(scenario: AnyScenario) -> Iterator[str]:
-    """Yield each answer for which the catalogue of bugs expected another one, with the reason."""
+    """Yield a sentence for each answer that differs from the catalogue of bugs, with the reason."""
     for what, why in scenario.reasons.items():
         of = "class" if what == "class" else f"answer of {what}, the {DETECTOR_NAMES[what]}"
         yield f"The catalogue of bugs expected another {of}. The reason for the difference: {why}"

@@ -32,11 +32,12 @@ WHOLE = 40
 """The largest number of ops that are shown if the verdict names no op."""
 
 Sides = tuple[Any, Any]
-"""The result for the repaired twin, and the result for the faulty scenario."""
+"""The result for the repaired twin, and the result for the faulty scenario. Each of the two results
+has the fields `evidence` and `verdict`."""
 
 
 def sides(scenario: AnyScenario) -> Sides:
-    """Run the twin and the faulty scenario; EngineError if a needed library of ggml is missing."""
+    """Run the twin and the faulty scenario; raise EngineError if a fault of ggml has no library."""
     if isinstance(scenario, SmallScenario):
         found = small_runs.run(scenario)
         return found.twin, found.faulty

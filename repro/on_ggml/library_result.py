@@ -19,7 +19,7 @@ LEARNS_AFTER: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One statement about a library, whether it must be true for its version, and whether it is."""
+    """A statement about a library: whether it must be true for its version, and whether it is."""
 
     text: str
     expected: bool
@@ -100,7 +100,7 @@ def before(version: str, other: str) -> bool:
 
 
 def claims(known: OnGgml, version: str, modes: Mapping[str, TrainingSummary], partial: Verdict) -> tuple[Claim, ...]:
-    """Return the claims about a library of this version, each with the expected and found truth."""
+    """Return the claims about a library of this version, each with what was expected and found."""
     sound, partly = not before(version, known.fixed), not before(version, known.partial_pins_fixed)
     equal = {name: mode.first_difference is None for name, mode in modes.items()}
     claims = [

@@ -185,7 +185,9 @@ def train(
 def summary(
     experiment: LibraryExperiment, found: Steps, reference: Steps, shown: set[int], first_difference: int | None
 ) -> TrainingSummary:
-    """Return a training run summed up, with its gradients in the steps `shown`."""
+    """Return a training run summed up; gradients of the steps `shown` are compared with those of
+    the reference.
+    """
     return TrainingSummary(
         arena_bytes=found.nbytes,
         loss=tuple(found.losses),
@@ -200,7 +202,9 @@ def summary(
 
 
 def kernel_rows(experiment: LibraryExperiment, rows: Rows, progress: Progress) -> tuple[KernelRow, ...]:
-    """Return the evidence of K: an audit of the library's kernels of this graph's in-place ops."""
+    """Return the evidence of K: the audit of the library's kernels that this graph can use in
+    place.
+    """
     progress("kernels", 0, 1)
     used = sorted({row["op"] for row in rows["nodes"]} & set(rows["meta"]["inplace_ops"]))
     found = audit(experiment.child, ops=used, threads=(experiment.options.threads,)).rows
@@ -245,7 +249,9 @@ def evidence_of(
 def pinned_sources(
     experiment: LibraryExperiment, trained: Mapping[str, Steps], horizon: int, evidence: Evidence, progress: Progress
 ) -> CureRecord | None:
-    """Return a cure that pins the sources of a minimal set of pairs; None if no such cure helps."""
+    """Return a cure that pins the sources of unsafe in-place pairs, of as few as a greedy search
+    finds; None if pinning the sources of all of them does not restore the reference.
+    """
     unsafe = {(row.kind, row.operand) for row in evidence.audit or () if row.measured == "unsafe"}
     used = used_pairs(trained["default"].rows)
     suspects = [pair for pair in used if (pair[0].lower(), pair[1]) in unsafe]

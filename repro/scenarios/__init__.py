@@ -141,7 +141,9 @@ def find(name: str) -> Scenario:
 
 
 def find_beside_files(name: str) -> Scenario:
-    """Return the scenario called `name`; UnknownNameError if no file or scenario has that name."""
+    """Return the scenario called `name`, as `find` does. The caller has found no file of that name,
+    so the UnknownNameError says that `name` is neither a file nor a scenario.
+    """
     try:
         return find(name)
     except UnknownNameError as error:

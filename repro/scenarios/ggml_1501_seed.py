@@ -8,8 +8,8 @@ SCENARIO = Scenario(
     title="the first training step is right, and later steps compute with an overwritten seed",
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
-        "The seed of the backward pass is a leaf: after its last reader has run, its slot can be reused. A caller who "
-        "sets the seed to 1 before the first step only, trains on the bytes of another op from the second step on."
+        "The seed of the backward pass is a leaf: after its last reader has run, its slot can be reused. If a "
+        "caller sets the seed to 1 before the first step only, later steps read the bytes of another op as the seed."
     ),
     training=TRAINING,
     expected=(("C06", "caller"),),

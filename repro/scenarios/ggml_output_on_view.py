@@ -8,7 +8,7 @@ SCENARIO = GgmlFault(
     source="https://github.com/tetherto/qvac-fabric-llm.cpp/pull/232",
     story=(
         "A view has no memory of its own, and the allocator looks for the flag OUTPUT on the root only. "
-        "ggml_set_output flags the root too, in 0.26.0 at the latest. A flag set on the view in another way protects "
+        "ggml_set_output flags the root too, since 0.26.0 at the latest. A flag set on the view in another way protects "
         "nothing."
     ),
     fault="output-on-view",

@@ -7,8 +7,8 @@ SCENARIO = SmallScenario(
     title="a split without inputs does not wait for an asynchronous reader",
     source="https://github.com/ggml-org/llama.cpp/pull/26040",
     story=(
-        "A split that has no inputs waits for nothing. So the split starts while an asynchronous split still reads the "
-        "slot that the first split writes."
+        "A split that has no inputs waits for nothing. So this split overwrites a slot that an asynchronous split still "
+        "reads."
     ),
     sound=SmallDocument(
         text="e0 = host.write; e = f e0; r = use e ~1 ^1; n = gen ^2; o = mix n r ^2; host.read o",

@@ -1,10 +1,10 @@
-"""A buffer that is wrongly declared as mutated dies at that op."""
+"""A buffer dies at an op that is wrongly declared to mutate it."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="read-only-mutation",
-    title="a buffer that is wrongly declared as mutated dies at that op",
+    title="a buffer dies at an op that is wrongly declared to mutate it",
     source="https://github.com/pytorch/pytorch/issues/183575",
     story=(
         "A fused kernel only reads the optimizer's moment, but was declared to mutate it. The planner ended the life "

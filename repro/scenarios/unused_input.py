@@ -21,8 +21,8 @@ SCENARIO = SmallScenario(
     caught="A program in which the runtime's copies are ops: each copy is a write for which the plan must have a slot.",
     reasons={
         "class": (
-            "C15 is only for two calls on the same level that disturb each other; between a call and the ops around "
-            "it, the class is that of the mechanism, here C01"
+            "C15 is only for two calls on the same level that disturb each other; if a call and the ops around it "
+            "disturb each other, the class is that of the mechanism, here C01"
         )
     },
 )

@@ -2,7 +2,8 @@
 kernels.
 
 `allocsim.verdict.judge` runs S, L, H and R itself. P, D and K are *not run* if the engine cannot
-bind the document: it has several programs, slots that do not fit, or an upload after a compute op.
+bind the document: it has several plans, slots that do not fit, or an upload after another op, or it
+has several programs and the last run does not use the plan of another program.
 What this module does not see: the answers that a scenario expects.
 """
 

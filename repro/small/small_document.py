@@ -1,7 +1,7 @@
 """One document in words: a program, its plan, its belief, and the uploads of the host.
 
 The words are those of `repro.small.words`. A field that is left out has a right value: a lifetime
-is then the true one, and a slot is behind all others.
+is then the true one, and a slot overlaps no other slot.
 
 What this module does not see: how a document is run and judged, and whether it is faulty.
 """

@@ -126,7 +126,7 @@ def test_a_run_prints_claims_smokes_and_the_verdict():
         "gradients of step 1",
         "what ggml 0.13.1 must show",
         "only backward nodes pinned",
-        "smokes",
+        "smoke tests",
         "C04",
     ):
         assert said in done.stdout

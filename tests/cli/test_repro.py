@@ -310,7 +310,7 @@ def test_a_stranger_that_makes_no_plan_to_run_is_refused_in_one_line(name, tmp_p
         (("ggml-1501", "--layers", "x"), "--layers"),
         (("ggml-1501", "--seq", "0", "--layers", "2"), "seq"),
         (("ggml-1501", "--steps", "0", "--layers", "2", "--seq", "8"), "steps"),
-        (("ggml-1501-seed", "--steps", "1", "--layers", "2", "--seq", "8"), "after 2 steps"),
+        (("ggml-1501-seed", "--steps", "1", "--layers", "2", "--seq", "8"), "at least 2 steps"),
         (("ggml-1501-as-reported", "--layers", "1", "--seq", "8"), "at least 2 layers"),
         (("ggml-1501", "--seed", "-1"), "--seed"),
         (("ggml-1501", "--threads", "-1"), "--threads"),

@@ -122,7 +122,7 @@ def test_a_wrong_expectation_does_not_match():
     [
         ({"layers": 0}, "layers"),
         ({"seq": 0}, "seq"),
-        ({"steps": 0}, "steps: 0; the fault of ggml-1501 shows after 1 step"),
+        ({"steps": 0}, "steps: 0; ggml-1501 needs at least 1 step"),
         ({"steps": -1}, "steps: -1"),
         ({"allocator": "nobody"}, "nobody"),
     ],
@@ -133,7 +133,7 @@ def test_sizes_and_names_that_make_no_run_are_refused(options, line):
 
 
 def test_a_scenario_says_how_many_steps_it_needs_and_which_depth():
-    with pytest.raises(ModelError, match="the fault of ggml-1501-seed shows after 2 steps"):
+    with pytest.raises(ModelError, match="ggml-1501-seed needs at least 2 steps"):
         small("ggml-1501-seed", steps=1)
     with pytest.raises(AllocsimError, match="at least 2 layers"):
         small("ggml-1501-as-reported", layers=1)
