@@ -109,7 +109,7 @@ def _seconds(workload: Workload, plan: Plan) -> float:
 
 
 def kernel_test(found: Smallest, *, title: str) -> str:
-    """Return the source of a test file that asserts a legal plan and a kernel that diverges."""
+    """Return the source of a test file: the plan must be legal, and the kernel must diverge."""
     steps = [
         f"    {op}: KernelCall(kind={step.kind!r}, variant={step.variant!r}, params={dict(step.params)!r}),"
         for op, step in sorted(found.steps.items())
@@ -138,9 +138,7 @@ def kernel_test(found: Smallest, *, title: str) -> str:
 
 
 def _by_executing(lowered: Lowered, plan: Plan, evidence: Evidence, seconds: float | None) -> Smallest | None:
-    """Reduce to the first kernel with a wrong result; None if there is none, or if random data do
-    not show it.
-    """
+    """Reduce to the first kernel with a wrong result; None if random data show no such kernel."""
     origin = next((one for one in evidence.origins or () if one.what == "result"), None)
     if origin is None:
         return None

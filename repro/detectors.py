@@ -39,7 +39,7 @@ SANITIZED_RUNS: Final = 2
 """The number of runs that P watches. If the first run leaves several suspects for one incident, the
 second run names the op."""
 LEFT_OUT: Final = 4
-"""The largest number of causes for which the cure is tested for being minimal. In this test, each
+"""With more causes than this number, the cure is not tested for being minimal. In the test, each
 cause is left out once, and the cure of the other causes is run."""
 LOCKSTEP_RUNS: Final = 2
 """The smallest number of runs that D compares op by op. The second run starts from the memory that
@@ -105,9 +105,9 @@ def _cure(
 
     `allocsim.cure` searches for the cure, and the judge confirms it there. Here the workload is
     trained with the cure. Both results are None if there is no cure, or if the numbers of this run
-    differ from the reference. If there are at most `LEFT_OUT` causes, the cure of all others is run
-    for each cause, to test whether the whole cure is minimal. The plan is None if the cure changes
-    waits or uploads.
+    differ from the reference. If there are at most `LEFT_OUT` causes, each cause is left out once,
+    and the cure of the others is run, to test whether the whole cure is minimal. The plan is None
+    if the cure changes waits or uploads.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)

@@ -8,7 +8,7 @@
 
 `trial` makes the scenario from a model (`engine.model`, or the graph API), one batch, and the
 settings of its training. Without a defect the verdict must find nothing. With a defect (`kernels`,
-`belief`, `write_once`, `streams`) and `expected` causes, it is like a scenario of the table.
+`belief`, `write_once`, `streams`) and `expected` causes, the result is like a table's scenario.
 A model that is given by name is tried on its example batch, or on another batch given by name. A
 training file is tried on its first batch.
 
@@ -113,7 +113,7 @@ def find_own(name: str, how: Mapping[str, Any] | None = None, *, steps: int = 20
             of a batch: columns, a dataset, or a function that returns columns or a dataset.
         steps: the number of training steps of a model.
 
-    Raises UnknownNameError if there is no object of that name. Raises EngineError if the import
+    Raises UnknownNameError if no object is called `name`. Raises EngineError if the import
     fails, if the object is neither a scenario nor a model, if the model has no batch, or if `how`
     is given for a scenario.
     """

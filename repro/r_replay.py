@@ -13,9 +13,9 @@ session of both. D executes only the second program, in fresh memory and in the 
 If a larger program needs more bytes than the old arena has, D enlarges the arena, so that
 overwritten bytes show as wrong numbers instead of a crash. S judges the case in the old arena.
 
-D has one of four statuses. With `equal`, all bits are equal. With `differs`, the row names the op
-that goes wrong by itself. With `refused`, the plan cannot be bound. With `covered`, a pin case need
-not be executed (`allocsim.r_replay.pins`).
+D has one of four statuses. `equal` means that all bits are equal. `differs` means that some differ;
+if known, the row names the op that goes wrong by itself. `refused` means that the plan cannot be
+bound. `covered` means that a pin case need not be executed (`allocsim.r_replay.pins`).
 
 Complexity: one planning and one check for each pin case, and two runs for each executed case.
 

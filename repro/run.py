@@ -64,8 +64,8 @@ class EngineResult:
     def as_json(self) -> dict[str, Any]:
         """Return the entry of `runs` in `repro run --json`.
 
-        Its `expected` is the first expected cause only, but its `matches` compares all causes, as
-        joined scenarios have several.
+        The field `expected` has the first expected cause only, but `matches` compares all causes,
+        as joined scenarios have several.
         """
         more: dict[str, Any] = {"differential": list(self.differential)} if self.differential else {}
         if self.memory is not None:

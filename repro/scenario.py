@@ -92,7 +92,7 @@ class OwnTraining:
     rules: StepRules = field(default_factory=StepRules)
     steps: int = 20
     planned_batch: Mapping[str, NDArray[Any]] | None = None
-    """A batch for whose program the default plan is made, instead of for `batch` (fault: plan)."""
+    """Another batch, for which the default plan is made instead of for `batch` (fault: plan)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class SmallScenario:
     run and report nothing."""
     not_run: str
     """Detectors that cannot run: H on one stream, R in a single run, L without a belief, and P, D
-    and K on a document that the engine cannot bind. All other detectors must run on both sides."""
+    and K on a document that the engine cannot bind. All others must run on both documents."""
     caught: str
     """The check or test that would have found the bug in the project that had it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class Scenario:
     """The smallest number of training steps with which the fault shows."""
     reports: str = ""
     """The letters of the detectors that must report the fault at any size; no other detector may
-    report. Empty if this is unknown."""
+    report. Empty if these detectors are unknown."""
     caught: str = ""
     """The check or test that would have found the bug in the project that had it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -261,7 +261,7 @@ def llama_of(scenario: Scenario) -> Training:
 
 
 def repaired(scenario: Scenario) -> Scenario:
-    """Return the twin of a scenario, which has no defect; its verdict must be sound."""
+    """Return the repaired twin: the scenario without its defects. Its verdict must be sound."""
     training = scenario.training
     return replace(
         scenario,
@@ -280,7 +280,7 @@ def repaired(scenario: Scenario) -> Scenario:
 
 
 def join(first: Scenario, second: Scenario) -> Scenario:
-    """Return the scenario that has the defects of both.
+    """Return the scenario that has the defects of `first` and of `second`.
 
     Raises ModelError if the training set-ups differ, if both are the same scenario, or if both
     change the same kernel or both change the belief.

@@ -120,8 +120,8 @@ class SmallResult:
 def run(scenario: SmallScenario, *, fixed: bool = False) -> SmallResult:
     """Run every detector on both documents of a scenario.
 
-    Raises ModelError if a document cannot be built. The message says which of the two; the twin is
-    built first.
+    Raises ModelError if a document cannot be built, and names this document. The twin is built
+    first.
     """
     return SmallResult(
         scenario=scenario, twin=_judged(scenario, fixed=True), faulty=_judged(scenario, fixed=False), fixed=fixed

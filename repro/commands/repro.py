@@ -2,8 +2,8 @@
 
 The exit status of `run` is 0 if every verdict is the expected one, 1 if not, and 2 for bad usage.
 With `--json`, standard output has one JSON document and nothing else. Progress is shown on standard
-error if that is a terminal. A report folder is checked before the first run, and written when its
-scenario is done. If `--all` is interrupted, the reports that were written remain.
+error if standard error is a terminal. A report folder is checked before the first run, and written
+when its scenario is done. If `--all` is interrupted, the reports that were written remain.
 
 `--all` runs every scenario and its twin at a small size and prints a matrix. If a library of ggml
 is missing, `--all` skips the runs on that library and prints the reason. If such a run is requested
@@ -80,7 +80,7 @@ def show(
 ) -> int:
     """Print the story of a scenario, and the ops near the fault without the defect and with it.
 
-    For this, the scenario is run; a scenario of the engine is run at a small size. With --json and
+    The command runs the scenario; a scenario of the engine is run at a small size. With --json and
     no --plot, nothing is run.
 
     Example: allocsim repro show ggml-1501
@@ -184,7 +184,9 @@ def run_scenarios(
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
     threads: Annotated[
         int,
-        typer.Option(min=0, help="Threads of the matrix products, 0 for all cores. Last digits depend on the number."),
+        typer.Option(
+            min=0, help="Threads of the matrix products, 0 for all cores; their number can change last digits."
+        ),
     ] = 1,
     pin_leafs: Annotated[bool, typer.Option("--pin-leafs", help="The pinned run pins inputs too.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired twin; its verdict must be sound.")] = False,

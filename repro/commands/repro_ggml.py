@@ -62,8 +62,7 @@ def tasks(
 ) -> tuple[list[Task], list[dict[str, Any]]]:
     """Return the tasks for the rows of the matrix, and the skipped runs, as `jobs` does.
 
-    A fault of ggml has one task for the fault and one for its twin; with `--fixed`, only for the
-    twin.
+    A fault of ggml has a task for the fault and a task for its twin; with `--fixed`, only the last.
     """
     pairs, skipped = _pairs(chosen, ggml, asked)
     return [task for scenario, which in pairs for task in _tasks(scenario, which, asked)], skipped

@@ -46,7 +46,7 @@ def answers(scenario: AnyScenario) -> Mapping[str, str | None]:
     """Return detector -> its expected answer; an empty mapping if the scenario states no answers.
 
     An answer has the kinds that the detector must report, or `something` if the kinds are not
-    stated. It is "" if the detector must report nothing, and None if the detector cannot run.
+    stated. The answer is "" if the detector must report nothing, and None if it cannot run.
     """
     if isinstance(scenario, SmallScenario):
         return {letter: None if said is None else " ".join(sorted(said)) for letter, said in scenario.answers.items()}

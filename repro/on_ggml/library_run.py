@@ -4,7 +4,8 @@ The engine's forward graph is lowered to ggml's ops
 (`allocsim.systems.ggml.lora_training.forward_lowering`). The graph is trained in four modes, which
 differ in the plan alone:
 
-* `default`: ggml's graph allocator plans, and the tensors that the host reads are flagged OUTPUT;
+* `default`: ggml's graph allocator plans; the loss is flagged OUTPUT, and the gradients, which the
+  host reads too, are not flagged but checked to keep their bytes;
 * `pinned`: as `default`, but every node is flagged OUTPUT;
 * `backward`: as `default`, but the nodes of the backward graph are flagged OUTPUT too;
 * `reference`: every tensor has memory of its own.
@@ -103,7 +104,7 @@ def run(scenario: Scenario, options: LibraryOptions, which: str, *, progress: Pr
 
 
 def require(scenario: Scenario) -> OnGgml:
-    """Return the first versions of ggml without a scenario's fault; ModelError if unknown."""
+    """Return the first versions of ggml without the fault; ModelError if `on_ggml` is None."""
     if scenario.on_ggml is None:
         raise ModelError(
             "", f"{scenario.name} cannot be run on real ggml: its defect is in a belief or a host of the engine"

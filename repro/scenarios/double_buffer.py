@@ -31,7 +31,7 @@ SCENARIO = SmallScenario(
     reports={"H": "Race"},
     not_run="R",
     caught=(
-        "A happens-before check over the streams. The error is small and depends on timing, so that a comparison of "
-        "losses does not find it."
+        "A happens-before check over the streams. The error is small and depends on timing, so a comparison of losses "
+        "does not find it."
     ),
 )

@@ -8,9 +8,9 @@ SCENARIO = SmallScenario(
     source="https://github.com/pytorch/pytorch/pull/192840",
     story=(
         "A backward graph may overwrite the inputs that are donated to it; a list has their numbers. Subgraphs "
-        "inherited the list, although their inputs are numbered differently. So a saved tensor counted as donated, "
-        "although it never was. The backward of a region that is used twice overwrote the tensor with its result in "
-        "the first call, and the second call read that result. Gradients were silently wrong."
+        "inherited the list, although their inputs are numbered differently. So a saved tensor that "
+        "was never donated counted as donated. The backward of a region that is used twice overwrote the tensor with "
+        "its result in the first call, and the second call read that result. Gradients were silently wrong."
     ),
     sound=SmallDocument(
         text="s = host.write; t = host.write; @region/1 g = mul! s t; @region/2 h = mul! s t; d = add g h; host.read d",

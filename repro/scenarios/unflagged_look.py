@@ -7,7 +7,7 @@ SCENARIO = SmallScenario(
     title="the host reads an intermediate that is not flagged as an output",
     source="https://github.com/ggml-org/ggml/issues/1151",
     story=(
-        "The host reads an intermediate after the run, to debug. The intermediate is not flagged as output, and "
+        "The host reads an intermediate after the run, for debugging. The intermediate is not flagged as output, and "
         "another value has taken its memory by then."
     ),
     sound=SmallDocument(

@@ -65,7 +65,7 @@ def zero_first(_kind: str, operands: Sequence[Array], results: Sequence[Array]) 
 
 
 def neighbours(_kind: str, operands: Sequence[Array], results: Sequence[Array]) -> None:
-    """Add to each element half of the element before, which is already overwritten if in place."""
+    """Add half of the previous element, which is already overwritten if the result is in place."""
     for n in range(results[0].size):
         results[0].flat[n] = operands[0].flat[n] + 0.5 * operands[0].flat[n - 1]
 

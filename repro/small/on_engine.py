@@ -1,9 +1,9 @@
 """The detectors P, D and K for a small document, which the engine runs with honest or faulty
 kernels.
 
-`allocsim.verdict.judge` runs S, L, H and R itself. P, D and K are *not run* if the engine cannot
-bind the document: it has several plans, slots that do not fit, or an upload after another op, or it
-has several programs and the last run does not use the plan of another program.
+`allocsim.verdict.judge` runs S, L, H and R itself. P, D and K are *not run* if the document has
+several plans, slots that do not fit, or an upload after another op. They are not run either if it
+has several programs, unless the last run uses the plan of another program.
 What this module does not see: the answers that a scenario expects.
 """
 
@@ -41,8 +41,8 @@ def evidence(small: SmallDocument) -> Evidence:
 def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str]) -> dict[str, Any]:
     """Return the evidence of K, D and P about the runs of one program, as fields of `Evidence`.
 
-    The result is empty if the engine cannot run them. If the plan of the last run was made for
-    another program, only the last run is executed, with the slots of that plan.
+    The result is empty if the engine cannot execute these runs. If the plan of the last run was
+    made for another program, only the last run is executed, with the slots of that plan.
     """
     last = doc.runs[-1]
     stale = last.program is not last.plan.program

@@ -55,7 +55,7 @@ def program(
     Args:
         text: Ops, separated by `;`.
         name: The name of the program.
-        roles: Buffer -> role; any other is an input if the host writes it first, else a temporary.
+        roles: Buffer -> role; another buffer is an input if the host writes it first, else a temporary.
         gpu: Buffers of the second arena.
         read_only: Buffers that no op may write.
         sizes: The sizes of buffers in bytes, `a=128 b=32`.
@@ -186,7 +186,7 @@ def _index(names: Any, name: str) -> int:
 def plan(made_for: Program, slots: str, problem: Problem | None = None, **columns: Any) -> Plan:
     """Return the plan with slots such as `x=0 a=64 b=own c=none`: offsets in bytes, or a word.
 
-    A buffer that is left out gets a slot behind all others; a persistent one gets its own memory.
+    A buffer that is left out gets a slot behind all others, or its own memory if it is persistent.
     """
     names = list(made_for.buffers.names)
     given = {names[_index(names, name)]: place for name, place in _pairs(slots)}
