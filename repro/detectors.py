@@ -104,10 +104,10 @@ def _cure(
     """Return the record of a cure of all curable causes, and the cured plan.
 
     `allocsim.cure` searches for the cure, and the judge confirms it there. Here the workload is
-    trained with the cure. Both results are None if there is no cure, or if the numbers of this run
-    differ from the reference. If there are at most `LEFT_OUT` causes, each cause is left out once,
-    and the cure of the others is run, to test whether the whole cure is minimal. The plan is None
-    if the cure changes waits or uploads.
+    trained with the cure. The record and the plan are None if there is no cure, or if the numbers
+    of this run differ from the reference. If there are at most `LEFT_OUT` causes, each cause is
+    left out once, and the cure of the others is run, to test whether the whole cure is minimal. The
+    plan is None if the cure changes waits or uploads.
     """
     workload, plans = experiment.workload, experiment.plans
     verdict = judge(evidence, cures=False)

@@ -181,7 +181,7 @@ def sides_of(experiment: Experiment, names: Sequence[str]) -> tuple[Side, ...]:
 def courses(
     experiment: Experiment, sides: Sequence[Side], *, lockstep: int, progress: Progress = silent
 ) -> tuple[SideRecord, ...]:
-    """Train these sides and compare each with the reference, and with the truth if a side is in
+    """Train the sides and compare each with the reference, and with the truth if a side is in
     float64.
 
     A scenario on several streams is compared in the order in which it trains.

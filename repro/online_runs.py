@@ -106,7 +106,7 @@ def batches(training: OwnTraining, steps: int) -> Iterator[dict[str, NDArray[Any
 
 
 def _rows_to_leave_out(training: OwnTraining) -> int:
-    """Return the number of rows of the batch if some may be left out, else 1.
+    """Return the number of rows of the batch if some rows may be left out, else 1.
 
     No row may be left out if the columns have different numbers of rows, if there are fewer than
     two rows, or if the model cannot be built with one row less.

@@ -7,7 +7,7 @@
     $ allocsim repro run my_module:case
 
 `trial` makes the scenario from a model (`engine.model`, or the graph API), one batch, and the
-settings of its training. Without a defect the verdict must find nothing. With a defect (`kernels`,
+settings of its training. Without a defect the verdict must be sound. With a defect (`kernels`,
 `belief`, `write_once`, `streams`) and `expected` causes, the result is like a table's scenario.
 A model that is given by name is tried on its example batch, or on another batch given by name. A
 training file is tried on its first batch.

@@ -11,12 +11,12 @@ from repro.scenarios import AnyScenario
 
 HEAD = """# The library of scenarios
 
-Each scenario is a real bug. It has a link to the report, the defect as a switch, a repaired twin in
-which nothing may be found, and the answer that every detector must give. `allocsim repro run NAME`
-judges the faulty scenario, and a small scenario with its twin; it ends with status 1 if an answer or
-a verdict is not the expected one. `allocsim repro run --all --jobs N` prints a matrix of all
-scenarios and their twins. `allocsim repro show NAME` prints the story and both plans. A `+` between
-two scenarios of the engine puts the defects of both into one run.
+Each scenario is a real bug. A scenario has a link to the report, the defect as a switch, a repaired
+twin in which nothing may be found, and the answer that every detector must give. `allocsim repro
+run NAME` judges the faulty scenario, and a small scenario with its twin; it ends with status 1 if
+an answer or a verdict is not the expected one. `allocsim repro run --all --jobs N` prints a matrix
+of all scenarios and their twins. `allocsim repro show NAME` prints the story and both plans. A `+`
+between two scenarios of the engine puts the defects of both into one run.
 
 A small scenario is a document in words (`repro/small/words.py`), and its ops have no meaning.
 Scenarios of the engine train a transformer. Scenarios of ggml run on the library itself.

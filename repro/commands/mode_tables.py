@@ -1,8 +1,8 @@
 """The three tables that show a comparison of modes.
 
 The first table has one line for each mode. The second table has the error of each layer at the
-training step that `reports.mode_rows.telling_step` chooses. The third has the largest error of each
-training step.
+training step that `reports.mode_rows.telling_step` chooses. The third table has the largest error
+of each training step.
 
 What this module does not see: how modes are compared (`engine.d_differential.side_comparison`) and
 chosen (`repro.mode_words`).

@@ -6,9 +6,9 @@ error if standard error is a terminal. A report folder is checked before the fir
 when its scenario is done. If `--all` is interrupted, the reports that were written remain.
 
 `--all` runs every scenario and its twin at a small size and prints a matrix. If a library of ggml
-is missing, `--all` skips the runs on that library and prints the reason. If such a run is requested
-by the name of its scenario, the exit status is 2. A path that ends in .py is a user's own scenario:
-the file is run as code.
+is missing, `--all` skips the runs on that library and prints the reason. If a scenario that needs a
+missing library is given by name, the exit status is 2. A path that ends in .py is a user's own
+scenario: the file is run as code.
 
 What this module does not see: how a scenario is run (`repro.run`) and drawn (`reports`).
 """

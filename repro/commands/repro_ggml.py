@@ -2,7 +2,7 @@
 
 Without `--ggml` every scenario runs on both libraries of the extra `ggml`, called `before` and
 `after`. If a library is missing, a scenario given by name is refused before the first run. With
-`--all` such a scenario is skipped, and the reason is printed.
+`--all`, the runs on a missing library are skipped, and the reason is printed.
 
 What this module does not see: how a scenario is run (`repro.on_ggml`, `repro.ggml_faults`).
 """

@@ -8,8 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/tile-ai/tilelang/pull/2293",
     story=(
         "Two buffers in shared memory, of f32 and of f8, use one address in turn. The pass that sets barriers compared "
-        "indices of elements, and took an equal index in both buffers for the same bytes of the same thread. So it "
-        "left out the barrier between the reads of one warp (stream 0) and the writes of another (stream 1)."
+        "indices of elements, and took an equal index in both buffers for the same bytes of the same thread. So the "
+        "pass left out the barrier between the reads of one warp (stream 0) and the writes of another (stream 1)."
     ),
     sound=SmallDocument(
         text=(

@@ -25,9 +25,9 @@ def residual_read(program: Program) -> tuple[int, int]:
 
     The op is the first `add` of a sum of gradients and the result of an `rms_norm_back`. That sum
     is the gradient that enters the last layer's attention block. The sum has two readers. The first
-    is the block, through a view. The second is this `add`, some fifty ops later, which passes the
-    gradient on to every lower layer. If the slot of the sum is reused before the `add`, all lower
-    layers compute with the bytes of another value.
+    reader is the block, through a view. The second reader is this `add`, some fifty ops later,
+    which passes the gradient on to every lower layer. If the slot of the sum is reused before the
+    `add`, all lower layers compute with the bytes of another value.
     """
     ops, producer = program.ops, program.producer
 

@@ -8,8 +8,8 @@ SCENARIO = GgmlFault(
     source="https://github.com/ggml-org/ggml/pull/999",
     story=(
         "The forward graph is allocated, then extended by its backward graph, and allocated again. A tensor that has "
-        "an address keeps it. So forward tensors that share bytes in the plan of the forward graph alone still share "
-        "them while backward ops read these tensors."
+        "an address keeps it. The plan of the forward graph alone lets forward tensors share bytes. The tensors still "
+        "share these bytes when backward ops read them."
     ),
     fault="forward-then-backward",
     expected=(("C08", "plan"),),

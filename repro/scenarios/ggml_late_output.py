@@ -7,8 +7,8 @@ SCENARIO = GgmlFault(
     title="ggml_set_output has no effect after the plan is made",
     source="https://github.com/ggml-org/ggml/issues/1151",
     story=(
-        "The flag OUTPUT is read when a plan is made. If it is set between reserve and allocation, ggml ignores it "
-        "silently, because nothing else in the graph has changed. The host then reads bytes that a later op wrote."
+        "The flag OUTPUT is read when a plan is made. If the flag is set between reserve and allocation, ggml silently "
+        "ignores it, because nothing else in the graph has changed. The host then reads bytes that a later op wrote."
     ),
     fault="late-output",
     expected=(("C05", "caller"),),

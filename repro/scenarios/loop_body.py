@@ -8,7 +8,7 @@ SCENARIO = SmallScenario(
     source="https://github.com/tensorflow/tflite-micro/pull/947",
     story=(
         "Each subgraph was planned by itself. A buffer that lives around a loop, and is read after the loop, is "
-        "missing from the plan of the body. So a temporary of the body takes its bytes."
+        "missing from the plan of the body. So a temporary of the body takes the bytes of that buffer."
     ),
     sound=SmallDocument(
         text="x = host.write; o = f x; @while t = g x; @while u = h t; y = k u o; host.read y", slots="o=0 t=64 u=128"

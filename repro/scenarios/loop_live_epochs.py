@@ -9,8 +9,8 @@ SCENARIO = SmallScenario(
     story=(
         "A planner of shared memory follows the life of a buffer from barrier to barrier. After the last use in one "
         "iteration of a loop, the planner takes the bytes to be free until the next iteration fills the buffer. But the "
-        "loop is pipelined: the next iteration fills the buffer before the rest of this iteration has run, and another "
-        "buffer of that rest has the bytes. The planner was reverted (#2281). The program here has the iterations "
+        "loop is pipelined: the next iteration fills the buffer early, while the rest of this iteration still uses "
+        "another buffer in the same bytes. The planner was reverted (#2281). The program here has the iterations "
         "unrolled, in the order in which they run."
     ),
     sound=SmallDocument(

@@ -8,8 +8,8 @@ SCENARIO = SmallScenario(
     source="https://github.com/tile-ai/tilelang-ascend/issues/1765",
     story=(
         "The life of a buffer should end at the end of the scope that uses it last. Scopes are listed by an opening "
-        "and a closing event, and the planner ended the life at the opening event. So a buffer that is allocated in "
-        "the scope takes its bytes and is written before the last read."
+        "and a closing event, and the planner ended the life at the opening event. So another buffer, "
+        "allocated in the scope, takes the bytes and is written before the last read."
     ),
     sound=SmallDocument(
         text="x = host.write; a = f x; y = use a; b = g y; z = use2 a b; host.read z",

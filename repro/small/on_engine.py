@@ -2,8 +2,8 @@
 kernels.
 
 `allocsim.verdict.judge` runs S, L, H and R itself. P, D and K are *not run* if the document has
-several plans, slots that do not fit, or an upload after another op. They are not run either if it
-has several programs, unless the last run uses the plan of another program.
+several plans, slots that do not fit, or an upload after another op. P, D and K are *not run* either
+if it has several programs, unless the last run uses the plan of another program.
 What this module does not see: the answers that a scenario expects.
 """
 
@@ -41,7 +41,7 @@ def evidence(small: SmallDocument) -> Evidence:
 def measured(doc: Document, misdeeds: Mapping[str, str], calls: Mapping[str, str]) -> dict[str, Any]:
     """Return the evidence of K, D and P about the runs of one program, as fields of `Evidence`.
 
-    The result is empty if the engine cannot execute these runs. If the plan of the last run was
+    The result is empty if the engine cannot execute the runs. If the plan of the last run was
     made for another program, only the last run is executed, with the slots of that plan.
     """
     last = doc.runs[-1]
