@@ -49,7 +49,7 @@ SCENARIO = Scenario(
     source="https://github.com/ggml-org/ggml/issues/1501",
     story=(
         "The hypothesis of the report is that the planner undercounts the consumers of a gradient, and gives its slot "
-        "away while an op still has to read it. Real ggml does not do this. A planner with this bug has the same "
+        "away while an op still has to read it. Real ggml does not undercount them. A planner with this bug has the same "
         "symptom."
     ),
     training=TRAINING,
