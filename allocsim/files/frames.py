@@ -51,8 +51,8 @@ class Frames:
     def receive(self, deadline: float, *, other: "Frames | None" = None) -> Any:
         """Return the next frame.
 
-        `deadline` is in seconds of `time.monotonic`. Raises TimeoutError at the deadline, EOFError at
-        the end of the pipe, or if `other` has news and this pipe has none.
+        `deadline` is in seconds of `time.monotonic`. Raises TimeoutError at the deadline. Raises
+        EOFError at the end of the pipe, or if `other` has news and this pipe has none.
         """
         while (frame := self._whole()) is None:
             waiting = [self.descriptor] + ([other.descriptor] if other is not None else [])
