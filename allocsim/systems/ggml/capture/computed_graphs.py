@@ -203,9 +203,9 @@ def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int =
 
 
 def named_apart(graphs: Sequence[Rows]) -> list[Rows]:
-    """Return the rows with an external leaf renamed if an earlier leaf has its name and another size.
-    Leaves of one name and size keep one name; each further size of a name adds its count, as in
-    `w [1]`.
+    """Return the rows with an external leaf renamed if an earlier leaf has its name and another
+    size. Leaves of one name and one size get one name: the second size of a leaf `w` is named
+    `w [1]`, the third size `w [2]`.
     """
     sizes: dict[str, list[int]] = {}
 
