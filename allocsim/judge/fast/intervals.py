@@ -30,6 +30,9 @@ TOP = (1 << 63) - 1
 """Sums of the model's numbers saturate at this value, above every start, so no intersection
 changes."""
 
+SHORTER = 16
+"""A column with this many times fewer numbers is sorted in place of the other side (`among`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
@@ -78,12 +81,21 @@ def by_number(column: Int64s | Int32s) -> Iterator[Int64s]:
 
 
 def among(column: Int64s, others: Int64s) -> Bools:
-    """Return which numbers of a column are among `others`, like `np.isin`, by bisection."""
-    if not len(others):
+    """Return which numbers of a column are among `others`, like `np.isin`, by bisection. A column
+    that is `SHORTER` times shorter than `others` is sorted, otherwise `others` are: O(n log k) for
+    the n numbers of both and the k sorted ones.
+    """
+    if not len(column) or not len(others):
         return np.zeros(len(column), dtype=np.bool_)
-    ordered = np.sort(others)
-    mask: Bools = ordered[np.minimum(np.searchsorted(ordered, column), len(ordered) - 1)] == column
-    return mask
+    if len(column) * SHORTER > len(others):
+        ordered = np.sort(others)
+        mask: Bools = ordered[np.minimum(np.searchsorted(ordered, column), len(ordered) - 1)] == column
+        return mask
+    asked, rows = np.unique(column, return_inverse=True)
+    places = np.minimum(np.searchsorted(asked, others), len(asked) - 1)
+    found = np.zeros(len(asked), dtype=np.bool_)
+    found[places[asked[places] == others]] = True
+    return found[rows]
 
 
 def join(left: Ranges, right: Ranges, *, cap: int) -> Pairs:

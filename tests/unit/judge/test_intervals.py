@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from allocsim.judge.fast import SCREENED, selector
 from allocsim.judge.fast import owners as segments
-from allocsim.judge.fast.intervals import TOP, Ranges, by_number, conflicts, end_of, join
+from allocsim.judge.fast.intervals import SHORTER, TOP, Ranges, among, by_number, conflicts, end_of, join
 from allocsim.judge.fast.owners import FLOOR, NEVER, OwnerAxis, merged, shared
 from allocsim.judge.fast.screens import rectangles
 
@@ -124,6 +124,22 @@ def test_shared_bytes_are_those_in_both(a, b):
         return {byte for low, high in runs for byte in range(low, high)}
 
     assert bytes_of(shared(list(a), list(b))) == bytes_of(a) & bytes_of(b)
+
+
+@given(
+    st.lists(st.integers(-9, 9), max_size=40),
+    st.lists(st.integers(-9, 9), max_size=40),
+    st.sampled_from(["", "column", "others"]),
+)
+def test_numbers_among_others_are_those_that_numpy_finds_whichever_side_is_the_longer(column, others, longer):
+    column = column * (SHORTER if longer == "column" else 1)
+    others = others * (3 * SHORTER if longer == "others" else 1)
+    one, other = np.array(column, dtype=np.int64), np.array(others, dtype=np.int64)
+
+    found = among(one, other)
+
+    assert found.dtype == np.bool_
+    assert found.tolist() == [number in set(others) for number in column]
 
 
 def test_ends_saturate_instead_of_wrapping():
