@@ -6,5 +6,5 @@
 
 This file imports nothing, so that `violations` and `plain` can be imported without numpy.
 
-This package does not examine the computations of kernels and the numbers in buffers.
+This package does not examine the computations of kernels or the numbers in buffers.
 """

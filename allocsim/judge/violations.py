@@ -15,7 +15,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "UninitialisedRead": ("violation", "an op reads a byte that no op wrote and that has no initial content"),
     "OverwrittenRead": (
         "violation",
-        "the program reads a value after it has overwritten the value in its own buffer",
+        "an op reads a value after the program overwrote that value within the value's own buffer",
     ),
     "StaleRead": ("violation", "the plan let another value overwrite bytes before their last read"),
     "UnsafeInPlace": (
@@ -30,7 +30,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "Misaligned": ("violation", "an offset is not a multiple of the buffer's alignment"),
     "WrongArena": ("violation", "a slot is in another arena than its buffer belongs to"),
     "Unplaced": ("violation", "a buffer that is used has no slot"),
-    "PinIgnored": ("violation", "a slot shares bytes with a buffer that the problem pins"),
+    "PinIgnored": ("violation", "a slot takes the bytes of a buffer that the problem pins"),
     "OwnIgnored": ("violation", "a buffer that must have memory of its own has a slot in an arena"),
     "OwnUntold": ("violation", "a buffer has memory of its own, but the problem does not state that"),
     "FixedIgnored": ("violation", "a slot is not at the offset that the problem fixes"),

@@ -25,13 +25,14 @@ with witnesses. Checks share no code with planners: this package imports only nu
 faster. The screens are passed in here, and only `selector` calls them to select the rows to
 examine.
 
-Records are listed by (run, step, kind), nulls first, with kinds in the order of `KINDS`. Records
-with equal keys are in order of operand, value, buffer or event. At most `limit` violations and
-`limit` warnings are listed, but all are counted. `count` is exact up to 10^6; beyond that, `count`
-is a lower bound and `truncated` is set.
+Records are listed by (run, step, kind), nulls first, with kinds in the order of `KINDS`. Records of
+equal run, step and kind are in order of operand, value, buffer or event. At most `limit` violations
+and `limit` warnings are listed, but all are counted. `count` is exact up to 10^6; beyond that,
+`count` is a lower bound and `truncated` is set.
 
-The judge does not examine the computations of kernels and the numbers in buffers. All checks follow
-the order of the list. Only `h_races` checks whether every other legal order gives the same reads.
+The judge does not examine the computations of kernels or the numbers in buffers. All checks follow
+the ops in list order, except `h_races`. `h_races` checks whether every other legal order of the ops
+gives the same reads.
 """
 
 from collections.abc import Callable
@@ -112,9 +113,10 @@ def check(
         buffers have ranges of sizes, this is true at both ends of the ranges (`ends`).
 
     Raises:
-        ModelError: `limit` is negative, `kinds` is not such a table, a value has more byte runs
-            than are supported, or a bound on time or memory was reached before any violation was
-            found, so that the document may still have one.
+        ModelError: `limit` is negative, `kinds` is not such a table, or the document exceeds a
+            bound on time or memory, such as the number of byte runs of a value. The error is also
+            raised if the steps are spent and no violation was found, because the document may still
+            have a violation.
 
     O(accesses log accesses) for a clean document; other documents take O(defects) more time and
     O(limit) memory.
@@ -135,7 +137,8 @@ def check(
 
 def defects(document: Document, *, limit: int = 10_000, plain: bool = False) -> Defects:
     """Return the defects that `check` finds. No sizes are computed, and warnings are only counted,
-    so that thousands of documents are judged quickly.
+    so that thousands of documents are judged quickly. If buffers have ranges of sizes, return the
+    whole report of `check`.
     """
     if has_ranges(document):
         return check(document, limit=limit, plain=plain)

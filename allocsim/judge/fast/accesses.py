@@ -1,15 +1,16 @@
 """Compute the reads and writes of a program, and the bytes of its values, for all checks.
 
 * An op first *reads* all bytes of its operands, then *writes* all bytes of its results. Ops of kind
-`view` and the `host.write` ops that a run skips access nothing. A value with an empty shape is
-accessed but has no bytes. * The bytes of a value are the bytes of its layout inside its buffer.
-Bytes outside the buffer are ignored here and reported by `s_slots`. * A program without ops has no
-accesses. The checks then use the beliefs of a problem: lifetimes without the gaps, sizes, and
-pairs.
+  `view` and the `host.write` ops that a run skips access nothing. A value with an empty shape is
+  accessed but has no bytes.
+* The bytes of a value are the bytes of its layout inside its buffer. Bytes outside the buffer are
+  ignored here and reported by `s_slots`.
+* A program without ops has no accesses. The checks then use the beliefs of a problem: lifetimes
+  without the gaps, sizes, and pairs.
 
 Complexity: O(columns) for each (program, set of skipped steps), vectorised.
 
-This module does not examine slots and addresses.
+This module does not examine slots or addresses.
 """
 
 from collections.abc import Iterable
@@ -44,7 +45,7 @@ class Extents:
         self.low: Int64s = np.clip(hulls[:, 0], 0, room)
         """int64 (values,): the lowest unit inside the buffer."""
         self.high: Int64s = np.maximum(np.clip(hulls[:, 1], 0, room), self.low)
-        """int64 (values,): one past the highest unit inside the buffer, or `low` without a unit."""
+        """int64 (values,): one past the highest unit inside the buffer, or `low` if no unit is."""
         self.dense: Bools = values.dense
         """bool (values,): whether the value covers every unit of `[low, high)`."""
         if unit > 1 and values.ragged.any():
@@ -192,26 +193,26 @@ class Accesses:
 
     @cached_property
     def first(self) -> Int64s:
-        """int64 (buffers,): the step of the first access, or `len(ops)` without an access."""
+        """int64 (buffers,): the step of the first access, or `len(ops)` if no op accesses it."""
         return np.minimum(self.first_read, self.first_write)
 
     @cached_property
     def first_read(self) -> Int64s:
-        """int64 (buffers,): the step of the first read, or `len(ops)` without a read."""
+        """int64 (buffers,): the step of the first read, or `len(ops)` if no op reads the buffer."""
         first = np.full(len(self.program.buffers), len(self.program.ops), dtype=np.int64)
         np.minimum.at(first, self.read_buffer, self.read_op)
         return first
 
     @cached_property
     def first_write(self) -> Int64s:
-        """int64 (buffers,): the step of the first write, or `len(ops)` without a write."""
+        """int64 (buffers,): the step of the first write, or `len(ops)` if no op writes it."""
         first = np.full(len(self.program.buffers), len(self.program.ops), dtype=np.int64)
         np.minimum.at(first, self.write_buffer, self.write_op)
         return first
 
     @cached_property
     def last(self) -> Int64s:
-        """int64 (buffers,): the step of the last access, or -1 without an access."""
+        """int64 (buffers,): the step of the last access, or -1 if no op accesses the buffer."""
         last = np.full(len(self.program.buffers), -1, dtype=np.int64)
         np.maximum.at(last, self.read_buffer, self.read_op)
         np.maximum.at(last, self.write_buffer, self.write_op)
@@ -237,7 +238,9 @@ def handed_on(program: Program) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def in_step(extents: Extents, one: int, other: int, shift: int) -> bool:
-    """Return whether each unit of `other` is `shift` units below the matching unit of `one`."""
+    """Return whether each unit of `other` is `shift` units below the unit of `one` at the same
+    row-major position.
+    """
     if extents.contiguous[one] and extents.contiguous[other]:
         return int(extents.start[one]) == int(extents.start[other]) + shift
     source, target, _ = pieces_moved(extents, one, other)

@@ -2,20 +2,22 @@
 for every sound plan.
 
 * `ops` and `buffers` are counted over all programs that some run executes, or over all programs of
-the document if nothing runs. * `peak_bytes` is the highest end of any slot, summed over arenas, of
-the plan in use with the largest sum. * `lower_bound_bytes` is the largest number of bytes, over the
-steps of all runs, of the buffers that live at a step and have a slot in an arena. Buffers that
-might share bytes at that step form a class: an op joins them (`s_in_place`), or they hold equal
-content (`s_tags`). A class counts as its largest buffer, because every plan needs that many bytes
-for the class. Once the judge's steps are spent, the first run that needs the content analysis and
-all later runs are left out.
+  the document if nothing runs.
+* `peak_bytes` is the highest end of any slot, summed over arenas, of the plan in use with the
+  largest sum.
+* `lower_bound_bytes` is the largest number of bytes, over the steps of all runs, of the buffers
+  that live at a step and have a slot in an arena. Buffers that might share bytes at that step, at
+  some offsets, form a class: an op joins them (`s_in_place`), or they hold equal content
+  (`s_tags`). A class counts as its largest buffer, because every plan needs that many bytes for the
+  class. Once the judge's steps for comparing tags are spent, the first run that needs tags and all
+  later runs are left out.
 
 Lifetimes and pairs are derived from the ops (`live`), or taken from the problem if a program has no
 ops. Sums are Python ints and do not wrap.
 
 Complexity: O(buffers log buffers + pairs), once for all runs that are alike.
 
-This module does not examine defects.
+This module does not find defects.
 """
 
 from collections import defaultdict

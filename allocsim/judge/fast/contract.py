@@ -2,18 +2,18 @@
 place, from the document and from a table of kinds.
 
 * A declared pair `(operand position, result position)` has a strength: `exact`, `bytes` or `whole`
-(`s_in_place` defines what each strength allows). * If a document states `null` for an op, its
-contract is unknown, and the table of kinds is used. The table is used for no other op. A pair that
-the table calls `safe` is promised with the strength given there. An `unsafe` pair is not promised.
-A pair that is `unknown` or not listed stays unknown. Without a table, the name of a kind promises
-nothing.
+  (`s_in_place` defines what each strength allows).
+* If a document states `null` for an op, the contract of the op is unknown, and the table of kinds
+  is used. The table is used for no other op. A pair that the table calls `safe` is promised with
+  the strength given there. An `unsafe` pair is not promised. A pair that is `unknown` or not listed
+  stays unknown. Without a table, the name of a kind promises nothing.
 
 A table is parsed JSON of this form:
 `{"kinds": {"matmul": [{"pair": [0, 0], "says": "safe", "strength": "exact", "source": "..."}]}}`.
 
 Complexity: O(pairs + ops of the kinds in the table).
 
-This module does not examine the addresses of values and buffers.
+This module does not examine the addresses of values or buffers.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Contract:
 
     @classmethod
     def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
-        """Return the contract of a program with a table; raise ModelError if the table is bad."""
+        """Return the contract of a program with a table; raise ModelError if it is malformed."""
         ops = program.ops
         op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
         rows = [

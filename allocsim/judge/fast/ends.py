@@ -2,13 +2,13 @@
 reports.
 
 At the *low* end every buffer with an `nbytes_range` has its smallest size, at the *high* end its
-largest size. Believed sizes change alike unless the problem states them. Each record states in
-`ends` where the defect was found. A defect found at both ends is one record, taken from the low
-end. `stats` has the larger of both sizes. If a list is cut, the count is the larger of the two
-counts, and a lower bound.
+largest size. Believed sizes equal the buffers' sizes at that end unless the problem states them.
+Each record states in `ends` at which ends the defect was found. A defect found at both ends is one
+record, taken from the low end. Each number in `stats` is the larger of the two ends' numbers. If a
+list is cut, the count is the larger of the two counts, and a lower bound.
 
-Sizes between the ends are not judged. The ends suffice, because every reported defect only appears
-or only vanishes as sizes grow.
+Sizes between the ends are not judged, because each reported defect either only appears or only
+vanishes as sizes grow.
 """
 
 from collections import Counter

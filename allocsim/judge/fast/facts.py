@@ -3,12 +3,12 @@ has one definition.
 
     exchanged_order(program, earlier, later)   returns the ops, from step `earlier` on, in a legal order in which `later` runs first
     read_twice(program, step)                  returns the operands of an op that share a byte with another operand
-    rows_of(table), KindsTable                 read and check a table of alias contracts by kind
+    rows_of(table), KindsTable                 returns the checked rows of a table of alias contracts by kind, and the type of such a table
 
-Other packages import only this module, `violations` and `check` from this folder; a test checks
-that.
+From the judge, other packages import only this module, `allocsim.judge.violations` and names of
+`allocsim.judge.fast` such as `check`. A test checks that.
 
-This module does not examine plans and runs.
+This module does not examine plans or runs.
 """
 
 from allocsim.judge.fast.accesses import Extents

@@ -3,8 +3,8 @@ compared with the last access of each stream to each byte.
 
 Order. Op `i` happens before op `j` if both are on one stream and `i < j`, or if `j` waits for `i`
 (`after`), transitively. For each stream, op `j` *knows* the ops up to `known[j]`. `known[j]` is the
-last op of that stream that happens before `j` or is `j`, or -1. Later ops of that stream that
-precede `j` in the list are unordered with `j`.
+last op of that stream that happens before `j` or is `j`, or -1 without such an op. Later ops of
+that stream that precede `j` in the list are unordered with `j`.
 
 Algorithm. The list is passed once for each stream, called the *source* of the pass. Ops of the
 source record their step on the bytes they access, once for writes and once for all accesses. Steps
@@ -14,17 +14,17 @@ accesses. If the step found is after `known` of the op, the two race, and the ac
 each unordered pair is found once, in the pass of the earlier op's stream, and no ordered access is
 late.
 
-Addresses are replaced by ranks, that is, by the positions of all range ends in order of (space,
-address). The steps are stored in a segment tree over the ranks. For each node, `left` is the last
-step recorded on the whole node, and `below` is the largest step recorded on any part of the node.
-Both arrays have the nodes for writes first, then the nodes for all accesses.
+Addresses are replaced by ranks. The rank of a range end is its position among all range ends in
+order of (space, address). The steps are stored in a segment tree over the ranks. For each node,
+`left` is the last step recorded on the whole node, and `below` is the largest step recorded on any
+part of the node. Both arrays have the nodes for writes first, then the nodes for all accesses.
 
 Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time and O(ops + byte runs)
 memory, because only one clock column exists at a time. `sweep` is plain Python over arrays. For
 large inputs the same lines are compiled, so that the records are identical.
 
 This module does not find the earlier access of each race (`h_pairs`), and does not examine buffers
-and plans.
+or plans.
 """
 
 from collections.abc import Callable  # noqa: TC003 - for readers and mypy
@@ -57,7 +57,7 @@ class Order:
     """int64 (ops,): the stream of each op; used streams are numbered 0, 1, 2, ..."""
     streams: int
     previous: Int64s
-    """int64 (ops,): the previous op on the same stream, or -1."""
+    """int64 (ops,): the previous op on the same stream, or -1 if there is none."""
     after_starts: Int64s
     after: Int64s
     """The ops that each op waits for, in CSR form with `after_starts`."""
@@ -103,7 +103,7 @@ class Late:
     access: Int64s
     source: Int64s
     known: Int64s
-    """The last op of the source that happens before the access, or -1."""
+    """The last op of the source that happens before the access, or -1 if there is none."""
     cut: bool
     """Whether accesses may be missing because of `LATE_LIMIT`; missing accesses belong to later
     ops."""

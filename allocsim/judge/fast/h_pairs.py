@@ -264,11 +264,11 @@ def _ranked(space: Int64s, base: Int64s, low: Int64s, high: Int64s) -> Ranges:
 
 
 def _stabs(first: Int64s, last: Int64s, windows: Ranges, place: Int64s, comers: Ranges) -> tuple[Int64s, Int64s, int]:
-    """Return (row of `windows`, row of `comers`) if the comer's place is in the window's
-    `[first, last)` and their ranges overlap. Also return the number of such pairs.
+    """Return (row of `windows`, row of `comers`) for each comer with a place in the window's
+    `[first, last)` and a range that overlaps the window's range. Also return the number of pairs.
 
-    Each batch lists at most `ROWS` pairs. A place has one node on each level of a tree, a window
-    has at most two, and they have a common node on exactly one level.
+    Each batch lists at most `ROWS` pairs. On each level of a tree, a place has one node and a
+    window at most two. A place in a window has a node in common with it on exactly one level.
     """
     count = int(max(last.max(initial=0), place.max(initial=-1) + 1))
     low, high, node = first + count, np.maximum(first, last) + count, place + count

@@ -20,7 +20,7 @@ first racing value of the later op (operands, then results). `bytes` are all sha
 `buffer`. `in_apart` is True if both ops, in one run or in two, access one byte of the same buffer,
 so that they race under every plan. `hazards` lists every hazard found. `schedule` is a legal order
 within a run in which the later op runs first (`exchanged`). Records have a schedule until all
-schedules name `SCHEDULE_LIMIT` ops.
+schedules together name `SCHEDULE_LIMIT` ops.
 
 If there is no `Race`, every read finds the same tags in every legal order of the ops as in list
 order. So the findings of the other checks are valid for all legal orders. If there is a `Race`, two
@@ -29,7 +29,7 @@ legal orders differ in the tags that some read finds, or in the memory after the
 Complexity: the cost of `h_clocks` and `h_pairs`, once for runs that are alike, plus the byte runs
 of the listed races.
 
-This module does not examine how long ops take, and which legal orders a runtime really takes.
+This module does not examine how long ops take, or which legal order a runtime really uses.
 """
 
 from collections.abc import Iterator
@@ -187,8 +187,9 @@ def _record(pair: RacingPair, orders: dict[int, Order], budget: _Budget) -> Viol
 
 
 def _meetings(pair: RacingPair, *, apart: bool = False) -> Iterator[_Meeting]:
-    """Yield the pairs of accesses to the pair's two buffers that share a byte, if at least one
-    access is a write. Buffers are placed as planned or, with `apart`, in memory of their own.
+    """Yield the pairs of accesses, by the pair's two ops to its two buffers, that share a byte, if
+    at least one access is a write. Buffers are placed as planned or, with `apart`, in memory of
+    their own.
     """
     shift = 0 if apart else pair.shift
     runs = in_bytes(pair.trial), in_bytes(pair.other_trial)

@@ -3,11 +3,11 @@ reads are delayed.
 
 Every op of a run is a *node*. Nodes are in order of run, then op. Delayed reads are an exception:
 the `host.read` ops of a run with `read_after: k` follow run k. The first op of a run on each stream
-waits for the last ops of the runs that the run names in `after`, and for the delayed reads that
-follow these runs. A delayed read waits for the previous op on its stream in its run, for the runs
-that its run waits for, and for all ops of run k. A stream here is a chain of nodes in which each
-node waits for the previous one. A node continues the stream of a node that it waits for, of any
-run, or begins a new stream.
+waits for the last ops of the runs that the run names in `after` (all earlier runs by default), and
+for the delayed reads that follow these runs. A delayed read waits for the previous op on its stream
+in its run, for the runs that its run waits for, and for all ops of run k. A stream here is a chain
+of nodes in which each node waits for the previous one. A node continues the stream of a node that
+it waits for, of any run, or begins a new stream.
 
 This module does not examine the bytes that ops access (`h_pairs`).
 """
@@ -51,7 +51,7 @@ class RacingPair:
     shift: int
     """The number of bytes from the start of `buffer` to the start of `other_buffer`."""
     in_apart: bool
-    """Whether both buffers are the same buffer, so that they also share bytes apart."""
+    """Whether both are the same buffer, so that the ops may share bytes in memory apart, too."""
     listed: bool
     """Whether both ops are of one run without delayed reads, so that list order applies."""
 

@@ -31,7 +31,7 @@ class Holes:
     """The byte runs of some values within their buffers, in CSR form."""
 
     row: Int64s
-    """int64 (values of the program,): the row of each value in this table, or -1."""
+    """int64 (values of the program,): the row of each value here, or -1 if it has no row."""
     starts: Int64s
     low: Int64s
     high: Int64s

@@ -55,7 +55,7 @@ class Pairs:
     left: Int64s
     right: Int64s
     total: int
-    """The number of pairs, including unlisted pairs; for rectangles at most `cap + 1`."""
+    """The number of pairs, unlisted pairs included; from `conflicts` at most `cap + 1`."""
 
 
 def end_of(base: Int64s, length: Int64s) -> Int64s:
@@ -158,8 +158,8 @@ def conflicts_by(
     cap: int,
     selector: Selector,
 ) -> Pairs:
-    """Return the conflicts among the rows with each non-negative number, at most `cap` for each
-    number, in ascending order. `times` are start and stop; lengths must not be negative.
+    """Return the conflicts among the rows with each non-negative number, in ascending order of the
+    numbers, at most `cap` for each. `times` are start and stop; lengths must not be negative.
     """
     left, right, total = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], 0
     for rows in by_number(number):

@@ -7,7 +7,7 @@ with the accesses of its program with no upload left out. There is one record fo
 buffer), or for each (problem, pair).
 
     LifetimeTooShort   `start` is after the first access, or `stop` is not after the last access, or a believed gap covers a step of a segment
-    MissingPin         replaces LifetimeTooShort, if readers are outside the lifetime, all are `host.read`, and no gap is at fault
+    MissingPin         replaces LifetimeTooShort, if readers are outside the lifetime, all these readers are `host.read`, and no gap is at fault
     LifetimeTooLong    (warning) some believed step outside the gaps is in no segment of the buffer (`live`); pinned buffers and
                        buffers without accesses are not reported
     BadSize            the believed nbytes are below the buffer's nbytes

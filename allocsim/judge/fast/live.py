@@ -1,17 +1,19 @@
 """Compute the steps at which each buffer of a run is live, as segments from writes to last reads.
 
-* A buffer is live from the write of a value to its last read. A read keeps the writes of the bytes
-that it finds alive. A read of a value without bytes keeps that value's own write alive. A value
-that no op reads lives for its own op. Bytes that are read before the run writes them are live from
-that first read. Other runs have no influence. * A persistent buffer (parameter or state) counts as
-a whole. The buffer is live from the run's start or, if its first access overwrites it fully, from
-that write. It is live up to the last read before the next full overwrite, or to the run's end if no
-full overwrite follows. A full overwrite is an op with results that together cover every byte that
-the program's values in the buffer cover. An op reads before it writes. * A *segment* is a half-open
-range of steps `[start, stop)`. Ranges that share a step are one segment. Ranges that only touch
-stay two segments, so that the buffer's bytes may be handed over in between. A segment from the
-run's start has start -1, and a segment to the run's end has stop `ops + 1`, so that no op begins or
-ends it.
+* A buffer is live from the write of a value to the last read of the value. A read extends the live
+  range of each write of which the read finds bytes. A read of a value without bytes extends the
+  live range of that value's own write. A value that no op reads is live only at the op that writes
+  it. Bytes that are read before the run writes them are live from that first read. Other runs have
+  no influence.
+* A persistent buffer (parameter or state) counts as a whole. The buffer is live from the run's
+  start or, if its first access overwrites it fully, from that write. The buffer is live up to the
+  last read before the next full overwrite, or to the run's end if no full overwrite follows. A full
+  overwrite is an op with results that together cover every byte that the program's values in the
+  buffer cover. An op reads before it writes.
+* A *segment* is a half-open range of steps `[start, stop)`. Ranges that share a step are one
+  segment. Ranges that only touch stay two segments, so that the buffer's bytes may be handed over
+  in between. A segment from the run's start has start -1, and a segment to the run's end has stop
+  `ops + 1`, so that no op begins or ends it.
 
 Algorithm. If every write of a buffer covers all bytes that are accessed in the buffer, each write
 ends the previous range, and the segments are computed in columns. The few other buffers are written
@@ -20,7 +22,7 @@ in parts; these are followed byte range by byte range.
 Complexity: O(accesses log accesses) in columns, plus O(byte runs log byte runs) for buffers written
 in parts.
 
-This module does not examine plans, and which buffers hold equal content (`s_tags`).
+This module does not examine plans, or which buffers hold equal content (`s_tags`).
 """
 
 from collections.abc import Iterator
@@ -56,21 +58,21 @@ class LiveSegments:
 
     def ending(self, buffer: Int64s, step: Int64s) -> Int64s:
         """Return for each (buffer, step) the row of the segment that has the step as its last step,
-        or -1.
+        or -1 if there is no such segment.
         """
         return self._at(buffer, step + 1, self.stop)
 
     def beginning(self, buffer: Int64s, step: Int64s) -> Int64s:
         """Return for each (buffer, step) the row of the fresh segment that begins at the step, or
-        -1.
+        -1 if there is no such segment.
         """
         row = self._at(buffer, step, self.start)
         row[row >= 0] = np.where(self.fresh[row[row >= 0]], row[row >= 0], -1)
         return row
 
     def _at(self, buffer: Int64s, step: Int64s, column: Int64s) -> Int64s:
-        """Return the row of `buffer` with the entry `step` in a column, or -1. The column must be
-        ascending within each buffer.
+        """Return the row of `buffer` with the entry `step` in a column, or -1 if no row has it. The
+        column must be ascending within each buffer.
         """
         if not len(self.buffer):
             return np.full(len(buffer), -1, dtype=np.int64)
@@ -145,7 +147,9 @@ def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]
 
 
 class _Rows:
-    """The accesses of a run, reads before writes, with flags for accesses of all used bytes."""
+    """The accesses of a run, reads before writes. `whole` is True for an access that covers all bytes
+    accessed in its buffer.
+    """
 
     def __init__(self, accesses: Accesses) -> None:
         extents = accesses.extents
@@ -197,7 +201,9 @@ def _parts(table: _Rows) -> Bools:
 
 
 def _regular(table: _Rows, regular: Bools) -> Int64s:
-    """Return (rows, 4): buffer, start, stop, fresh, for buffers with only full writes."""
+    """Return (rows, 4): buffer, start, stop, fresh, for the `regular` buffers. Each write of such a
+    buffer ends the previous range.
+    """
     accesses = table.accesses
     first, last = accesses.first, accesses.last
     count = np.bincount(accesses.write_buffer, minlength=len(first))
@@ -284,7 +290,7 @@ def _apart(extents: Extents, values: list[int]) -> dict[int, int] | None:
 
 
 def _by_class(rows: list[tuple[int, bool, int]], numbers: dict[int, int]) -> list[tuple[int, int, bool]]:
-    """Return the live ranges of a buffer in which two values share all bytes or none."""
+    """Return the live ranges of a buffer in which any two values share all bytes or none."""
     held: dict[int, int] = {}
     spans: list[list[int]] = []
     for step, write, value in rows:

@@ -105,7 +105,7 @@ class OwnerAxis:
                 chunk, at = chunk + 1, 0
 
     def _count(self, low: int, high: int) -> int:
-        """Return the number of segments in `[low, high)`, estimated for more than two chunks."""
+        """Return the number of segments in `[low, high)`; an estimate over three chunks or more."""
         first, last = bisect_right(self._heads, low) - 1, bisect_left(self._heads, high) - 1
         if last - first > 1:
             return (last - first - 1) * (CHUNK // 2)  # all chunks but the first and the last count as half full
@@ -143,7 +143,7 @@ class OwnerAxis:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return sorted ranges with touching and overlapping ranges merged and empty ranges removed."""
+    """Return sorted ranges without the empty ones, with overlapping or touching ranges merged."""
     out: list[Range] = []
     for low, high in ranges:
         if low >= high:

@@ -4,7 +4,7 @@
 A *mark* is a number that identifies, in either replay, the write that produced the content of a
 unit:
 
-    NEVER                    no write stored the content
+    NEVER                    no write has reached the unit
     CONTENT - identity       the content from before the first run
     number of a write        `first number of the run + value`, if no `same` has moved the content
     higher numbers           a moved mark: (number, shift, run) in the table of `Marks`
@@ -30,7 +30,7 @@ from allocsim.judge.fast.owners import NEVER, OwnerAxis, Piece, Range, left_over
 from allocsim.model.layout import Int64s
 
 MIXED: Final = -2
-"""Marks a buffer with several marks; these marks are stored in an axis."""
+"""Stands for the mark of a buffer whose units have several marks; these are stored in an axis."""
 
 CONTENT: Final = -3
 """The initial content of the buffer with identity k has the mark `CONTENT - k`."""

@@ -20,16 +20,17 @@ Defects of a read, for each operand of each op (no view, not skipped), once for 
     the value is made by an op other than `view`, and apart holds another tag than this op wrote
         (if the upload was left out, any run's tag of the value is right)   -> `OverwrittenRead`
     otherwise, planned differs from apart                                   -> `StaleRead`
-    apart, the tag is of another run, and neither parameter nor state       -> `HistoryRead` (warning, beside the others)
+    apart, another run wrote the tag; the buffer is not persistent          -> `HistoryRead` (warning, beside the others)
     If the host left out the upload of a value, initial content is right, too.
     A `host.read` of a run with `read_after: k` must find the tags that the replay apart has at the
     position of the read in the list. The read finds the tags that planned memory has after run k.
 Records
     `bytes` are all bytes of the read with the defect, merged. The witnesses belong to the lowest of
     these bytes. `other_*` is the write that was found, and is None if there was no write. For
-    initial content, run and op are None, and the buffer is the index in the reader's program, if it
-    has this buffer. `want_*` is the right write. For `OverwrittenRead` this is the value's own
-    write in this run, or None if its upload was left out. `UninitialisedRead` has no witness.
+    initial content, run and op are None. The buffer is then the index in the reader's program, or
+    None if that program does not have the buffer. `want_*` is the right write. For
+    `OverwrittenRead` this is the value's own write in this run, or None if its upload was left out.
+    `UninitialisedRead` has no witness, because there was no write.
 
 Algorithm: each arena is one `OwnerAxis` of marks. Apart, most buffers are written whole and have
 one mark. A read is right if two lookups agree; single units are compared only if they do not. For
@@ -41,12 +42,13 @@ by piece, up to `PIECES` pieces in all. A piece is a range with one last writer.
 read is compared only up to its first piece with a violation; a warning does not end the read. The
 record of such a read is `partial`, and counts are lower bounds. After `MOST` pieces, only `FEW`
 pieces of each read are compared. A read with more pieces and no violation among these is undecided.
-If there are undecided reads and no violation at all, a ModelError is raised: there is no verdict.
+If there are undecided reads and no read has a violation, a ModelError is raised: there is no
+verdict.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
 defect.
 
-This module does not examine kernels (an op is opaque) and other orders than list order.
+This module does not examine kernels (an op is opaque) or other orders than list order.
 """
 
 from collections import defaultdict
@@ -121,7 +123,7 @@ class _Found:
 
 
 Look = tuple[int, int, int, str | None, bool]
-"""A piece of a read apart: low, high, mark, violation or None, whether another run wrote it."""
+"""A piece of a read in memory apart: low, high, mark, violation or None, is a `HistoryRead`."""
 
 
 class _Memory:
@@ -139,9 +141,9 @@ class _Memory:
             for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, OwnerAxis())
         self.given: dict[int, list[Piece]] = {}
-        """For each value number that a `same` made: its pieces and marks, within its buffer."""
+        """For the number of each value made by a `same`: its pieces with marks, in its buffer."""
         self.given_whole: dict[int, int] = {}
-        """For each value number that a `same` made with a single mark: this mark."""
+        """For the number of each value made by a `same` with a single mark: this mark."""
         self.moving = any(script.same_ops.any() for script in runs.scripts)
         self.late: dict[int, list[tuple[int, Step, list[Look]]]] = defaultdict(list)
         """For each run k, the reads delayed until after k: position of their run, read, pieces
@@ -204,7 +206,7 @@ class _Memory:
         self.findings.bounded |= self.cut
 
     def _run(self, position: int, script: Script, chosen: Bools | None) -> int | None:
-        """Run every op of a run; return the op at which the steps were spent, or None."""
+        """Run the ops of a run; return the first op not run as the steps are spent, or None."""
         first, trial = self.marks.first[position], self.trials[position]
         apart, uniform, spaces = self.apart, self.apart.uniform, self.spaces
         reach_low, reach_high, persistent = apart.low, apart.high, self.persistent
@@ -372,7 +374,7 @@ class _Memory:
 
     def _looks_apart(self, position: int, step: Step) -> Iterator[Look]:
         """Yield the pieces of a read in the replay apart, each with its violation. A piece ends
-        where its mark changes, or the mark that the value's op wrote.
+        where its mark changes, or where the mark that the value's op wrote changes.
         """
         _, _, value, identity, _, _, _, made, _, _ = step
         trial, number = self.trials[position], self.marks.first[position] + value

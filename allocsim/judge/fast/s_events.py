@@ -9,7 +9,7 @@ for each of these buffers.
     DoubleFree           an event frees a buffer that was freed after its last allocation
     FreeOfUnallocated    an event frees a buffer that was never allocated
     AllocOverLive        an event allocates a buffer that is still allocated, or a buffer with a slot that shares a byte with the slot of
-                         a buffer that is still allocated; `other_buffer` is the latter
+                         a buffer that is still allocated; `other_buffer` is the still allocated buffer
 
 If a plan may place a donor and a recipient over each other (`s_overlap`) and their slots share a
 byte, allocating the recipient over the donor is not a defect. From then on the recipient owns the

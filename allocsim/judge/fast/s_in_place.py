@@ -34,8 +34,9 @@ that may share bytes under some plan (`joined`, `moved_by`). The lower bound use
 Complexity: O(accesses log accesses + touching pairs), vectorised. Bytes are compared one by one
 only for layouts with holes. To bound memory, at most a million pairs with overlapping hulls, plus
 eight for each access, are judged. If there are more, and none of the judged pairs is unsafe, a
-ModelError is raised; otherwise counts are lower bounds. `permissible` needs every pair, so it
-removes the unsafe owners and judges the rest again, up to `ROUNDS` times, then raises ModelError.
+ModelError is raised; otherwise counts are lower bounds. `permissible` needs every pair. It removes
+the buffer pairs and ops that are already found unsafe and judges the rest again, up to `ROUNDS`
+times, then raises ModelError.
 
 This module does not examine runs, and does not make the records of violations (`s_writes`).
 """
@@ -294,8 +295,8 @@ def joined(hand_overs: HandOvers) -> Sharing:
     """Return all pairs that may share bytes under some plan, at any offsets, except pairs of a
     `same` (`moved_by`).
 
-    O(accesses log accesses + pairs). Raises ModelError if ops with unknown contracts have more than
-    `PAIR_CAP` pairs of equal size, plus eight for each access.
+    O(accesses log accesses + pairs). Raises ModelError if ops with unknown contracts have more
+    pairs of equal size than `PAIR_CAP` plus eight for each access.
     """
     reads, writes = declared_pairs(hand_overs.accesses)
     if not _known(hand_overs.accesses).all():

@@ -2,10 +2,10 @@
 
 Two buffers with slots in one arena conflict at a step of a run if their ranges
 `[offset, offset + nbytes of the buffer)` share a byte, both are live at the step, and they may not
-share. Live steps are derived (`live`). For a program without ops, they are the problem's believed
-lifetimes without the gaps. Zero-byte buffers and buffers in memory of their own overlap nothing.
-Buffers are compared whole; to share a part of a buffer, split the buffer into two. Buffers of
-different runs do not overlap: `s_dataflow` judges the reads of later runs.
+share bytes at the step. Live steps are derived (`live`). For a program without ops, they are the
+problem's believed lifetimes without the gaps. Zero-byte buffers and buffers in memory of their own
+overlap nothing. Buffers are compared whole; to share a part of a buffer, split the buffer into two.
+Buffers of different runs do not overlap: `s_dataflow` judges the reads of later runs.
 
 Two buffers may share bytes at a step
     by tags      if every byte that is live in both has one tag in both, and there is such a byte (`s_tags`)
@@ -187,7 +187,7 @@ def _unordered(a: Int64s, b: Int64s, count: int) -> Int64s:
 
 
 def believed_sharing(problem: Problem, plan: Plan | None) -> Int64s:
-    """Return the pairs that may share one step by a problem, as `donor * buffers + recipient`.
+    """Return the pairs that a problem lets share bytes, as `donor * buffers + recipient`.
 
     With a plan, return only the pairs that the plan puts at one address.
     """

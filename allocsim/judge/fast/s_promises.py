@@ -6,10 +6,10 @@ Kinds: `PinIgnored`, `OwnIgnored`, `OwnUntold`, `FixedIgnored`, `LifetimeIgnored
 
 Every plan that some run uses and that names its problem is judged once, against that problem and
 their common program. A plan without a problem is not judged here. A plan must keep the lists that
-its problem states (`Problem.stated`), not the defaults of omitted lists. Without `start` and
-`stop`, only pinned buffers live, at the end of the run. Without `nbytes` there is no `SizeIgnored`,
-and without `own` there is no `OwnIgnored`. Without `may_share`, the plan may use the pairs that ops
-declare in place, if the donor's life ends and the recipient's life begins at the op.
+its problem states (`Problem.stated`), not the defaults of omitted lists. Unless `start` and `stop`
+are both stated, only pinned buffers live, at the end of the run. Without `nbytes` there is no
+`SizeIgnored`, and without `own` there is no `OwnIgnored`. Without `may_share`, the plan may use the
+pairs that ops declare in place, if the donor's life ends and the recipient's life begins at the op.
 
     LifetimeIgnored       two slots in one arena share a byte of `[offset, offset + believed nbytes)`, the believed lifetimes of their
                           buffers, without the gaps, share a step, and neither took the other's
@@ -20,7 +20,7 @@ declare in place, if the donor's life ends and the recipient's life begins at th
     FixedIgnored          a buffer with a `fixed` offset, not `own`, begins at another offset of an arena; or it has no slot, though
                           it is believed to live
     OwnIgnored            a buffer stated as `own` has a slot in an arena
-    OwnUntold             a buffer of some believed bytes, believed to live or pinned, has memory of its own and is not `own` in the problem
+    OwnUntold             a buffer of at least one believed byte, believed to live or pinned, has memory of its own and is not `own` in the problem
     EventOutsideLifetime  by `events`, the buffer is free at a step in which it is believed to live
 
 A recipient takes its donor's place by a pair of `may_share` at one address, as the result of a

@@ -2,13 +2,15 @@
 programs consistently.
 
 * An *identity* is a buffer through several runs. A run has the buffers of the last run of its
-program that it waits for, or else fresh buffers. A parameter or state is one identity in all
-programs with a parameter or state of its name. Identities are numbered without gaps, in order of
-(first run that has the identity, buffer). * A *script* lists the accesses of a run to at least one
-byte: for each op first its reads, then its writes. A value that occurs twice among the operands is
-read twice. Runs with equal `Trial.alike` share one script. * The address spaces are the arenas,
-then one space for each identity in memory of its own. Identities that no run has in an arena
-*stay*: their memory is the same in both replays, and their space is -1.
+  program that it waits for, or else fresh buffers. A parameter or state is one identity in all
+  programs with a parameter or state of its name. Identities are numbered without gaps, in order of
+  (first run that has the identity, buffer).
+* A *script* lists those accesses of a run that cover at least one byte: for each op first its
+  reads, then its writes. A value that occurs twice among the operands is read twice. Runs with
+  equal `Trial.alike` and the same identities share one script.
+* The address spaces are the arenas, then one space for each identity in memory of its own.
+  Identities that no run has in an arena *stay*: their memory is the same in both replays, and their
+  space is -1.
 
 Complexity: O(accesses + buffers) for each script, vectorised.
 
@@ -156,7 +158,7 @@ class Script:
     identity: Int64s
     low: Int64s
     high: Int64s
-    """The bytes `[low, high)` within the buffer are not empty."""
+    """The non-empty range `[low, high)` of the value within its buffer, in units."""
     dense: Bools
     made: Bools
     """Whether an op other than `view` makes the value."""

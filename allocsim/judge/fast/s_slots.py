@@ -2,8 +2,9 @@
 `WrongArena`, `Unplaced`.
 
 Every plan that some run uses is judged against the buffers of the executed program. There is one
-record for each (plan, buffer), for the first program with the defect. For a program without ops,
-the problem's sizes and lifetimes are used, and a buffer counts as used if it is believed to live.
+record for each (plan, buffer) and kind, for the first program with the defect. For a program
+without ops, the problem's sizes and lifetimes are used, and a buffer counts as used if it is
+believed to live.
 
     OutOfBounds   the slot's offset is negative, its end is beyond the arena's capacity, or a value reaches outside the buffer
     Undersized    the slot's nbytes are below the buffer's nbytes

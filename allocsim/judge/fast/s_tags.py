@@ -16,7 +16,7 @@ compared in columns (`Copies`). All other buffers that a `same` accesses are fol
 Complexity: O(buffers) for `Copies`; O(accesses x pieces) for `Spans`, over the buffers that a
 `same` accesses.
 
-This module does not examine the slots of plans; callers pass the distance of two buffers.
+This module does not examine the offsets of slots; callers pass the distance of two buffers.
 """
 
 from collections import defaultdict
@@ -45,9 +45,9 @@ RUN: Final = 6
 """The steps for following a run, in addition to one step for each access (`trial.WORK`)."""
 
 PAIRS: Final = 1 << 20
-"""The largest number of pairs of buffers, and of pairs of their spans, for one lower bound.
+"""The largest number of pairs of buffers, and of pairs of spans, compared for one lower bound.
 
-Buffers of further pairs count as one class, so that the bound is lower than possible."""
+Buffers of further pairs count as one class, which can make the bound lower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class Copies:
     plain: Bools
     """bool (buffers,): accessed by a `same`, written once as a whole, and only read as a whole."""
     root: Int64s
-    """int64 (buffers,): the buffer from which the content of a plain buffer was copied."""
+    """int64 (buffers,): the buffer that first held the content of a plain buffer; maybe itself."""
     shift: Int64s
     """int64 (buffers,): place of the content here minus its place in the root, in units."""
 

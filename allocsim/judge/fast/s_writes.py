@@ -1,16 +1,16 @@
 """Find forbidden writes: `UnsafeInPlace`, `AssumedInPlace`, `ResultsOverlap`, `WriteToReadOnly`.
 
 * `UnsafeInPlace` and the warning `AssumedInPlace`: a result shares bytes with an operand of the
-same op under the plan, and the rule of `s_in_place` calls the pair unsafe or assumed. There is one
-record of each kind for each (run, op), for the first such pair in order of (operand position,
-result position). `value` and `buffer` belong to the operand, `other_buffer` to the result.
-`other_op` is the op itself, and `bytes` are the shared bytes. * `ResultsOverlap`: two results of
-one op share a byte under the plan. A value with bytes that is listed twice counts too. There is one
-record for each (run, op), for the first result in order of position that shares a byte with a later
-result. `other_buffer` is the buffer of the first such later result. `other_op` is the op itself,
-and `bytes` are the shared bytes. * `WriteToReadOnly`: an op other than `host.write` and `view` has
-a result in a read-only buffer, empty or not. There is one record for each (run, op, value), with
-all its bytes.
+  same op under the plan, and the rule of `s_in_place` calls the pair unsafe or assumed. There is
+  one record of each kind for each (run, op), for the first such pair in order of (operand position,
+  result position). `value` and `buffer` belong to the operand, `other_buffer` to the result.
+  `other_op` is the op itself, and `bytes` are the shared bytes.
+* `ResultsOverlap`: two results of one op share a byte under the plan. A value with bytes that is
+  listed twice counts too. There is one record for each (run, op), for the first result in order of
+  position that shares a byte with a later result. `other_buffer` is the buffer of the first such
+  later result. `other_op` is the op itself, and `bytes` are the shared bytes.
+* `WriteToReadOnly`: an op other than `host.write` and `view` has a result in a read-only buffer,
+  empty or not. There is one record for each (run, op, value), with all bytes of the value.
 
 Runs with equal plan, program and skipped steps have equal writes, so each such group is judged
 once.
@@ -51,7 +51,7 @@ class _Defect:
 
 
 def check_writes(case: TrialDocument, findings: Findings) -> None:
-    """Report the forbidden writes of ops; equal runs are judged once. O(runs + records)."""
+    """Report the forbidden writes of ops, judging runs that are alike once. O(runs + records)."""
     alike = [trial.alike for trial in case.trials]
     for judge in (_touching, _results, _read_only):
         known: dict[object, dict[str, list[_Defect]]] = {}

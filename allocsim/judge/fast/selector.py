@@ -8,7 +8,7 @@ without screens; a test compares them.
 Screens import modules of the checks, so the checks cannot import the screens. `allocsim.judge.fast`
 passes the screens in as `Screens`.
 
-This module does not know how a screen finds its rows, and from where a screen is loaded.
+This module does not know how a screen finds its rows, or from where a screen is loaded.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,11 @@
 """Number the runs of a judged document, and collect the findings of the checks.
 
 * Runs are numbered in order, with or without a session. Programs, plans and problems are numbered
-by their index in the document. * `Findings` counts every defect of each kind, and keeps the first
-`limit` records of each kind. A check must report each kind in order of (run, step), so that the
-kept records are the first records of that kind. `listed` then merges the kinds. * A record is built
-only if it is kept: `report` takes a function that makes the record.
+  by their index in the document.
+* `Findings` counts every defect of each kind, and keeps the first `limit` records of each kind. A
+  check must report each kind in order of (run, step), so that the kept records are the first
+  records of that kind. `listed` then merges the kinds.
+* A record is built only if it is kept: `report` takes a function that makes the record.
 
 This module does not find defects; the checks do, with one file for each family of defects.
 """
@@ -104,7 +105,7 @@ class Trial:
 
 
 class TrialDocument:
-    """A document with its runs; the accesses of equal runs are computed once."""
+    """A document with its runs. Accesses are computed once for each (program, skipped uploads)."""
 
     def __init__(
         self, document: Document, selector: Selector, kinds: KindsTable | None = None, work: int | None = None

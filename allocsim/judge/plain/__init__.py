@@ -5,7 +5,7 @@ them.
 
 The plain judge is slow and short, and can be read in an evening. It works on lists of ranges, has
 one loop for each rule of the format, and uses no screens and no columns. It needs only the standard
-library. Its records (`allocsim.judge.violations`) have no sentences.
+library. It leaves the messages of its records (`allocsim.judge.violations`) empty.
 
     ranges                              handles lists of ranges, and address spaces with an entry for each range
     document_records, native_reader     define a document as records, and convert the native JSON to records
@@ -14,7 +14,7 @@ library. Its records (`allocsim.judge.violations`) have no sentences.
     alias_rule                          applies the alias contract, and finds forbidden writes
     overlap, plan_rules, beliefs, races find the other kinds of defect; `overlap` also computes `Stats`
 
-This package does not examine the computations of kernels and the numbers in buffers.
+This package does not examine the computations of kernels or the numbers in buffers.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ ABOUT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("Overlap", "LifetimeTooShort", "MissingPin"), ("buffer", "other_buffer")),
 }
 """For each kind, the fields that, with program, plan, run and problem, identify a record when the
-low and the high end are joined. Other kinds use every field of `_at_both_ends`."""
+low and the high end are joined. Other kinds use the default list in `_at_both_ends`."""
 
 
 def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, strict: bool = False) -> Report:

@@ -8,7 +8,7 @@ The rule applies to every operand and every result of an op that share a bit und
     assumed   the op is not a `same`, its promise for the pair is not known, and the pair is an exact alias
     unsafe    all other pairs
 
-An op *joins* a pair of buffers (donor, recipient) if it promises a pair of values in these, or if
+An op *joins* a pair of buffers (donor, recipient) if it promises a pair of their values, or if
 its promise is unknown and such a pair is assumed. A `same` joins any of its operands and results,
 because it reads everything before it writes. The pair may share bytes at an op that hands the pair
 over (`on_trial`), joins it and breaks the rule nowhere. In a program without ops, the pair may

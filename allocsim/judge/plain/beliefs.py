@@ -1,7 +1,7 @@
 """Compare problems with their programs (beliefs), and plans with their problems (promises).
 
 Beliefs are judged for every problem, with no upload left out. There is one record for each
-(problem, buffer) or (problem, pair) and kind. Without ops, only sizes are judged.
+(problem, buffer) or (problem, pair) and kind. For a program without ops, only sizes are judged.
 
     LifetimeTooShort   `start` is after the first access, `stop` is not after the last access, or a gap covers a step of a segment
     MissingPin         accesses are outside [start, stop), some are reads, every such read is by a `host.read`, and no gap is at fault
@@ -122,7 +122,7 @@ def _slots(problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord) -> 
 def _pairs(
     problem: ProblemRecord, program: ProgramRecord, plan: PlanRecord, life: Sequence[Ranges], held: Sequence[Ranges]
 ) -> Iterator[Found]:
-    """Yield pairs of buffers that share bytes while both are believed to live or are pinned."""
+    """Yield pairs of buffers that share bytes while each is believed to live or is pinned."""
     direct = set(_takers(problem, program, plan))
     took = _one_after_the_other(direct)
     for pair, common in sorted(overlaps(plan, problem.nbytes, held).items()):

@@ -47,7 +47,7 @@ Pair = tuple[int, int]  # two positions, or two buffers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaRecord:
-    """An address space of a device."""
+    """An address space from which plans take slots."""
 
     name: Annotated[str, "text"] = ""
     alignment: Annotated[int, "size"] = 1
@@ -86,7 +86,7 @@ class ValueRecord:
 
     @property
     def width(self) -> int:
-        """The bits of an element; elements below 8 bits are packed along the last dimension."""
+        """The number of bits of an element; below 8 bits, the last dimension is packed."""
         return WIDTHS[self.dtype]
 
     @property
@@ -199,7 +199,7 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemRecord:
-    """A planner's belief about a program; columns like `start` have an entry per buffer."""
+    """A planner's beliefs about a program; `start`, `stop`, `nbytes` have an entry per buffer."""
 
     program: Annotated[int, "@programs"]
     start: Annotated[tuple[int, ...], "[count]buffers"] = UNSAID

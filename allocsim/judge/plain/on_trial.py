@@ -84,7 +84,7 @@ class Liveness:
 
     @cached_property
     def overwrites(self) -> set[tuple[int, int]]:
-        """The (buffer, step) at which an op overwrites all used bits of a persistent buffer."""
+        """The pairs (buffer, step) of ops that overwrite all used bits of a persistent buffer."""
         covered: list[list[Range]] = [[] for _ in self.program.buffers]
         for value, bits in zip(self.program.values, self.program.bits, strict=True):
             covered[value.buffer] += bits

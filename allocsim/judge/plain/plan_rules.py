@@ -10,12 +10,12 @@ Events are judged in list order. Each faulty event, and each buffer allocated ov
 
     DoubleFree          an event frees a buffer that was freed after its last allocation
     FreeOfUnallocated   an event frees a buffer that was never allocated
-    AllocOverLive       an event allocates a buffer that is still allocated, or with a slot that shares a byte with another allocated buffer's
+    AllocOverLive       an event allocates a buffer that is still allocated, or a buffer with a slot that shares a byte with another allocated buffer's slot
 
 If donor and recipient may share bytes under the plan, allocating the recipient over the donor is
 not a defect. From then on the recipient owns the bytes, and the donor may be freed once.
 
-This module does not examine the planner's problem and the program's accesses.
+This module does not decide whether a plan keeps its problem's promises.
 """
 
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ every such bit has one tag in both. At the op that writes a bit, the bit has the
 other ops the content from before. All bits of a live persistent buffer are live. At an op that
 rewrites some bits, such a buffer counts with both its old and its new content.
 
-This module does not examine the computations of kernels, and orders other than list order.
+This module does not examine the computations of kernels, or orders other than list order.
 """
 
 from collections import defaultdict
@@ -236,6 +236,6 @@ def _agree(one: list[Row], other: list[Row], by: int) -> bool:
 
 
 def might_agree(one: list[Row], other: list[Row]) -> bool:
-    """Return whether two buffers have equal tags at some distance of the two."""
+    """Return whether two buffers have equal tags at some distance from each other."""
     tags = [{row[2] for row in rows if row[2] is not None} for rows in (one, other)]
     return any(_agree(one, other, a.shift - b.shift) for a in tags[0] for b in tags[1] if a[:2] == b[:2])

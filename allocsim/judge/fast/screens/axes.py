@@ -224,7 +224,7 @@ def paint(axis: Axis, low: int, high: int, owner: int) -> None:
 
 @compiled
 def held_by(axis: Axis, low: int, high: int) -> int:
-    """Return the owner of the segment that contains `[low, high)`, or `FLOOR` without one."""
+    """Return the owner of the segment that contains `[low, high)`, or `FLOOR` if none does."""
     place, at = seek(axis, low)
     return int(axis[4][axis[1][place], at]) if end_of_segment(axis, place, at) >= high else FLOOR
 
@@ -246,15 +246,15 @@ def stray_apart(  # noqa: PLR0917 - columns
     or this run's. Return the number of these reads.
 
     Args:
-        chains: key (buffer), run, and the stretch [begin, end) of `order` with the accesses of that
-            run, in order of key, then run.
-        facts: of each access write, number of the value, low and high in the buffer, row of `holes`
-            or -1, made by an op.
-        buffers: persistent, and the reach [low, high) of all accesses.
-        holes: CSR of byte runs within the buffer.
-        values: number of values of all programs.
-        axes: two, with room for the largest buffer: the value, and the run, that wrote last.
-        found: run and access of each noted read. Reads without room in it are only counted.
+        chains: key (buffer), run, and the slice [begin, end) of `order` with the accesses of that
+            run, sorted by key, then by run.
+        facts: for each access: whether it is a write, number of the value, low and high in the
+            buffer, row of `holes` or -1, whether an op made the value.
+        buffers: for each buffer: persistent, and the range [low, high) that its values cover.
+        holes: the byte runs within the buffer, in CSR form.
+        values: the number of values of all programs.
+        axes: two axes with room for the largest buffer, for the last value and the last run.
+        found: filled with run and access of each recorded read; more reads are only counted.
     """
     key, runs, begin, end, order = chains
     write, number, low, high, hole, made = facts
@@ -322,13 +322,13 @@ def stray_planned(  # noqa: PLR0917 - columns
     the right key, this writer is also the last writer apart.
 
     Args:
-        chains: as in `stray_apart`, by address space.
-        facts: of each access write, low and high in the buffer, row of `holes` or -1, base address,
-            buffer.
-        keys: CSR of the key of each buffer, by run.
-        holes: CSR of byte runs within the buffer.
-        content: space, low, high and key of the content from before the first run, by space.
-        axis: with room for the largest space.
+        chains: as in `stray_apart`, but with address spaces as keys.
+        facts: for each access: whether it is a write, low and high in the buffer, row of `holes` or
+            -1, base address, buffer.
+        keys: the key of each buffer in each run, in CSR form.
+        holes: the byte runs within the buffer, in CSR form.
+        content: space, low, high and key of the initial content, sorted by space.
+        axis: an axis with room for the largest space.
         found: as in `stray_apart`.
     """
     key, runs, begin, end, order = chains

@@ -2,9 +2,9 @@
 
 The screen replays the same scripts as `s_dataflow`, without witnesses, and selects every read that
 may be wrong. All other reads are right, and a selected read may be right. If the screen selects a
-read of a `same`, all reads must be compared. Each of its two questions is one lookup in an axis in
-which neighbours of one owner are joined. So a read of a million pieces costs no more than a read of
-one piece:
+read of a `same`, all reads must be compared. The screen answers two questions by lookups, about one
+for each byte run, in an axis in which neighbours of one owner are joined. So a byte run of a
+million pieces costs no more than a byte run of one piece:
 
     apart      Did the op that made the value write each of its bytes last? For a value without an op: did this run write each byte last?
     planned    Was the last write to each byte, at its planned address, a write to this buffer? If so, the writer is also the last writer

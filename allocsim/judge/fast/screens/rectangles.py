@@ -11,9 +11,9 @@ row found after its end is removed, so it is found at most once after its end. T
 costs nothing otherwise.
 
 Rows are processed in batches of new rows. The tree of a batch holds the new rows and the rows that
-are alive when the batch begins. A batch has at least as many new rows as carried rows, so that
-carrying rows over costs O(1) for each new row. A batch has at least `STRETCH` new rows; the tree
-stays small enough for the processor's cache if few rows are carried.
+are alive when the batch begins. Each batch but the last has at least as many new rows as carried
+rows, so that carrying rows over costs O(1) for each new row. A batch has at most `STRETCH` new rows
+if few rows are carried, so that the tree stays small enough for the processor's cache.
 
 Complexity: O(n log n + pairs listed) time, O(n + cap) memory.
 
@@ -30,7 +30,7 @@ from allocsim.judge.fast.screens.compiling import compiled
 from allocsim.model.layout import Int64s
 
 STRETCH: Final = 1 << 14
-"""The smallest number of new rows in a batch."""
+"""The smallest number of new rows in a batch, except the last batch."""
 
 FAN: Final = 8
 """The number of children of a node; together they fill a line of the processor's cache."""
@@ -161,13 +161,13 @@ def meetings(  # noqa: PLR0917 - columns
     Return the number of pairs, at most one more than fit into `left`.
 
     Args:
-        newcomers: start, low, high, leaf, and how many leaves have a `low` below its `high`; in
-            order of start.
+        newcomers: for each new row: start, low, high, leaf, and the number of leaves with a `low`
+            below its `high`; sorted by start.
         stop: the stop of the row of each leaf.
-        tree: nodes with the rows that live before the first newcomer.
+        tree: nodes with the rows that are alive before the first new row.
         levels: the start of each level of the tree.
         left: filled with the leaf of each pair.
-        right: filled with the newcomer of each pair.
+        right: filled with the new row of each pair.
     """
     starts, lows, highs, leaves, reach = newcomers
     count = 0
