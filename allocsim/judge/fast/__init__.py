@@ -11,6 +11,7 @@ and the module docstring is its specification:
        s_dataflow   replays all runs twice and compares what every read finds (`s_script` lists the accesses, `owners` is the memory)
        s_writes     finds forbidden writes of ops (`s_in_place` has the in-place rule and the pairs that may share an address)
        s_overlap    finds buffers that share bytes while both live
+       s_promises   compares a plan with its own problem
     L  l_beliefs    compares the beliefs of a planner with the program
     H  h_races      finds accesses without an order (`h_clocks` has the order, `h_pairs` the pairs)
 

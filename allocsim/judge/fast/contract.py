@@ -47,7 +47,7 @@ class Contract:
 
     @classmethod
     def of(cls, program: Program, table: KindsTable | None = None) -> "Contract":
-        """Return the contract of a program with a table; raise ModelError if it is malformed."""
+        """Return the contract of a program and a table. A malformed table raises ModelError."""
         ops = program.ops
         op = np.repeat(np.arange(len(ops), dtype=np.int64), np.diff(ops.in_place_starts))
         rows = [

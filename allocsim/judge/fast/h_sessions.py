@@ -144,7 +144,7 @@ class _Built:
         self._tips: list[list[int]] = []
         """For each run, the nodes that a later run must wait for if it waits for this run."""
         self._held: dict[Node, int] = {}
-        """For each delayed read, the previous node on its stream in its run, or -1."""
+        """For each delayed read, the previous node on its stream in its run; -1 if none exists."""
 
     def add(self, trial: Trial) -> None:
         """Add the nodes of a run's ops, without its delayed reads."""

@@ -79,7 +79,7 @@ def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
 
 
 def _first_missed(problem: Problem, op: Int64s, buffer: Int64s) -> Int64s:
-    """Return each buffer's first op outside its believed lifetime, or `len(ops)`."""
+    """Return each buffer's first op outside its believed lifetime; `len(ops)` if there is none."""
     first = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
     missed = (op < problem.start[buffer]) | (op >= problem.stop[buffer])
     np.minimum.at(first, buffer[missed], op[missed])

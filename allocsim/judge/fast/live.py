@@ -147,8 +147,8 @@ def joined(spans: list[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]
 
 
 class _Rows:
-    """The accesses of a run, reads before writes. `whole` is True for an access that covers all bytes
-    accessed in its buffer.
+    """The accesses of a run, reads before writes. `whole` is True for an access that covers all
+    bytes accessed in its buffer.
     """
 
     def __init__(self, accesses: Accesses) -> None:

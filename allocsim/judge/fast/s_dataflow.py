@@ -38,12 +38,12 @@ many reads a screen may first select the reads to compare (`selector`). If the s
 read, nothing is replayed here.
 
 Bound on time: all suspect reads of one memory (of a session, or of a single run) are compared piece
-by piece, up to `PIECES` pieces in all. A piece is a range with one last writer. After that, each
-read is compared only up to its first piece with a violation; a warning does not end the read. The
-record of such a read is `partial`, and counts are lower bounds. After `MOST` pieces, only `FEW`
-pieces of each read are compared. A read with more pieces and no violation among these is undecided.
-If there are undecided reads and no read has a violation, a ModelError is raised: there is no
-verdict.
+by piece, up to `PIECES` pieces in all. A piece is a range with one last writer. After `PIECES`
+pieces, each read is compared only up to its first piece with a violation; a warning does not end
+the read. The record of such a read is `partial`, and counts are lower bounds. After `MOST` pieces,
+only `FEW` pieces of each read are compared. A read with more pieces and no violation among these is
+undecided. If there are undecided reads and no read has a violation, a ModelError is raised: there
+is no verdict.
 
 Complexity: O(accesses log segments), plus the segments and byte runs of values with holes or with a
 defect.

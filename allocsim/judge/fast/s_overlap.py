@@ -19,10 +19,9 @@ There is one record for each (run, pair). `buffer` is the lower index of the two
 higher index. `bytes` are the shared bytes within `buffer`. `op` and `step` are the first op at
 which both are live and may not share.
 
-Complexity, once for runs that are alike: O(segments log segments + conflicts listed). For a run, at
-most `COUNT_LIMIT` pairs of segments, plus one for each permitted pair, are listed. Once that many
-were found in all, only as many as the limit of records are listed. If there are more, the count is
-a lower bound.
+Complexity, once for runs that are alike: O(segments log segments + conflicts listed). All runs
+together list at most `COUNT_LIMIT` pairs of segments. But each run may list as many pairs as the
+limit of records, plus one for each permitted pair. If there are more, the count is a lower bound.
 
 This module does not examine whether any op reads the shared bytes (`s_dataflow`).
 """

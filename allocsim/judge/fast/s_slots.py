@@ -12,10 +12,10 @@ believed to live.
     WrongArena    the slot is in another arena than the buffer's arena
     Unplaced      a buffer that some op of a run reads or writes has no slot (`null`)
 
-The first four kinds apply to slots in an arena. Only a value that reaches outside its buffer is
-reported wherever the buffer is. For `OutOfBounds`, `value` is the first value that reaches outside,
-or None if the slot is faulty. `bytes` are empty, because they are ranges within a buffer, and the
-faulty bytes are outside the buffer.
+The first four kinds apply to slots in an arena. As an exception, a value that reaches outside its
+buffer is reported wherever the buffer is. For `OutOfBounds`, `value` is the first value that
+reaches outside, or None if the slot is faulty. `bytes` are empty, because they are ranges within a
+buffer, and the faulty bytes are outside the buffer.
 
 Complexity: O(buffers + values) for each (plan, program), vectorised.
 
@@ -74,7 +74,7 @@ def _beyond(trial: Trial) -> Bools:
 
 
 def _reaching_out(trial: Trial) -> Int64s:
-    """Return each buffer's first value with bytes outside the buffer, or -1."""
+    """Return each buffer's first value with bytes outside the buffer, or -1 if there is none."""
     hulls, home = trial.program.values.hulls, trial.accesses.extents.buffer
     nbytes = trial.program.buffers.nbytes
     values = np.flatnonzero((hulls[:, 0] < hulls[:, 1]) & ((hulls[:, 0] < 0) | (hulls[:, 1] > nbytes[home])))

@@ -39,7 +39,8 @@ from allocsim.model import OWN, Bools, Plan
 from allocsim.model.layout import Int64s
 
 Span = tuple[int, int, int, int, tuple[int, int] | None]
-"""(low, high, first step, last step, tag); a tag is (number of a write, shift), or None."""
+"""(low, high, first step, last step, tag); the tag is (number of a write, shift), or None if no
+write reached the units."""
 
 RUN: Final = 6
 """The steps for following a run, in addition to one step for each access (`trial.WORK`)."""

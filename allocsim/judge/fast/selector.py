@@ -29,7 +29,7 @@ its code is always faster."""
 
 
 class Screens(Protocol):
-    """The interface of the screens; each method raises ModuleNotFoundError without numba."""
+    """The interface of the screens; without numba, each method raises ModuleNotFoundError."""
 
     def reads(self, runs: Any) -> list[Int64s] | None:
         """Return for each run over one memory the reads to examine, or None for all reads."""
@@ -73,7 +73,7 @@ class Selector:
         return self._asked(lambda screens: screens.late())
 
     def _asked(self, ask: Callable[[Screens], Answer | None]) -> Answer | None:
-        """Return the result of a screen, or None without screens or without numba."""
+        """Return the result of a screen, or None if there are no screens or numba is missing."""
         if self.screens is None:
             return None
         try:

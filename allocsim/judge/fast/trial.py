@@ -39,8 +39,9 @@ MiB."""
 
 WORK: Final = 500_000
 """The number of steps, of about ten microseconds each, to spend on suspects. Steps are counted, not
-timed, so that a document has the same result on any machine. A document with only right reads takes
-no steps."""
+timed, so that a document has the same result on any machine. A read that is
+found right at once costs no step of its own, but `s_dataflow.ACCESSES` replayed accesses together
+cost one step."""
 
 
 @dataclass(slots=True)
@@ -273,7 +274,7 @@ def _waits(document: Document) -> list[int] | None:
     if all(run.after is None for run in runs):
         return None
     if len(runs) > OVERLAPPING:
-        rule = f"{len(runs)} runs, of which some overlap; at most {OVERLAPPING} runs are supported then"
+        rule = f"{len(runs)} runs are given; at most {OVERLAPPING} runs are supported if some overlap"
         raise ModelError("session", rule)
     return waited_for(runs)
 

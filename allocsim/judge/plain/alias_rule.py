@@ -14,10 +14,10 @@ because it reads everything before it writes. The pair may share bytes at an op 
 over (`on_trial`), joins it and breaks the rule nowhere. In a program without ops, the pair may
 share bytes if both buffers have one offset.
 
-There is one record for each (run, op) and kind. It names the first (operand, result) that is unsafe
-or assumed, or the first result that shares a bit with a later result. `WriteToReadOnly` has one
-record for each value that an op other than `host.write` and `view` writes in a read-only buffer.
-`bytes` are the shared or the written bytes within `buffer`.
+There is one record for each (run, op) and kind. The record names the first (operand, result) that
+is unsafe or assumed, or the first result that shares a bit with a later result. `WriteToReadOnly`
+has one record for each value that an op other than `host.write` and `view` writes in a read-only
+buffer. `bytes` are the shared or the written bytes within `buffer`.
 
 This module does not examine the later content of the written bytes.
 """

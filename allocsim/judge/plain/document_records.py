@@ -283,7 +283,7 @@ class DocumentRecord:
 
     @cached_property
     def owners(self) -> list[int]:
-        """For each run, the run that owns the memory apart of its non-persistent buffers."""
+        """For each run, the owner run of its non-persistent buffers in the replay apart."""
         found: list[int] = []
         for index, run in enumerate(self.runs):
             earlier = [before for before in self.waits[index] if self.runs[before].program == run.program]

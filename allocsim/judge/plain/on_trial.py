@@ -159,7 +159,7 @@ def chunks(program: records.ProgramRecord, op: records.OpRecord, position: int) 
 
 
 def behind(places: Places, one: int, other: int) -> int | None:
-    """Return the first bit of `other` minus that of `one`; None if their spaces differ."""
+    """Return `other`'s first bit minus `one`'s first bit, or None if their spaces differ."""
     (space, base), (other_space, other_base) = places[one], places[other]
     return other_base - base if space == other_space else None
 

@@ -2,13 +2,13 @@
 
 Two buffers in one arena overlap if their ranges `[offset, offset + nbytes of the buffer)` share a
 byte. They conflict at a step at which both are live, unless they may share bytes at the step:
-because both hold equal content (`replay`), or as a pair handed over (`alias_rule`). Without ops,
-the problem's lifetimes are used. There is one record for each (run, pair of buffers), at the first
-such step.
+because both hold equal content (`replay`), or as a pair handed over (`alias_rule`). For a program
+without ops, the problem's lifetimes are used. There is one record for each (run, pair of buffers),
+at the first such step.
 
 `lower_bound_bytes` is the largest sum, over steps of runs, of the bytes of live buffers with a slot
 in an arena. Buffers that might share bytes at a step form a class, which counts as its largest
-buffer. An op joins such buffers, or a `same` gave them equal content. No clean plan needs less.
+buffer. An op joins the buffers, or a `same` gave them equal content. No clean plan has fewer bytes.
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 
@@ -145,7 +145,7 @@ def _alike(run: RunOnTrial, replay: Replay, step: int, buffers: set[int]) -> Ite
 
 
 def _classes(sizes: Sequence[int], alive: set[int], pairs: Iterable[Pair]) -> int:
-    """Return the bytes of live buffers; each class of joined buffers counts as its largest."""
+    """Return the bytes of live buffers; a class of joined buffers counts as its largest buffer."""
     of = {buffer: {buffer} for buffer in alive}
     for one, other in pairs:
         if one in alive and other in alive and of[one] is not of[other]:

@@ -372,8 +372,8 @@ def grouped(key: Int64s, keys: int) -> tuple[Int64s, Int64s]:
 
 @compiled
 def sort_by(key: Int64s, starts: Int64s, rows: Int64s) -> None:
-    """Fill `rows` with the row numbers, sorted by key, and `starts` with the begin of each key's
-    rows. `starts` must have two entries more than there are keys, all 0.
+    """Fill `rows` with the row numbers, sorted by key, and `starts` with the first position of
+    each key's rows. `starts` must have two more entries than there are keys, all 0.
     """
     for row in range(len(key)):
         starts[key[row] + 2] += 1

@@ -1,5 +1,5 @@
-"""Find accesses of several streams that may race, by `allocsim.judge.fast.h_clocks.sweep`,
-compiled.
+"""Find accesses of several streams that may race, with `allocsim.judge.fast.h_clocks.sweep` as
+compiled code.
 
 The compiled function finds the same accesses as the plain function, because the source is the same.
 

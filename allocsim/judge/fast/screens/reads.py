@@ -39,14 +39,14 @@ from allocsim.model import Bools
 from allocsim.model.layout import Int64s
 
 COMPILE_FROM: Final = 200_000
-"""The work from which the screen is worthwhile, in one document or in all documents judged by this
-process. Work is the sum of accesses, their byte runs, and pieces of buffers to read."""
+"""The work from which the screen is worthwhile, in one document or summed over all documents of
+this process. Work is the sum of accesses, their byte runs, and pieces of buffers to read."""
 
 SMALL: Final = 1_000
 """The work below which comparing every read is faster even if the code is loaded."""
 
 _done: Final = [0.0]
-"""The work of all documents that this process has judged so far."""
+"""The work that `pays` has summed so far; documents with less work than `SMALL` do not count."""
 
 ROOM: Final = 1 << 22
 """The largest number of reads that the screen records; with more, all reads are compared."""
