@@ -100,8 +100,8 @@ def check(
         of_each_kind: apply `limit` to each kind separately, so that no kind hides another.
         plain: use no screens, so that nothing is compiled; large documents then take longer. The
             report is the same.
-        kinds: parsed JSON of a table of alias contracts by kind, for ops with `in_place` `null`
-            (`contract`).
+        kinds: parsed JSON of a table of alias contracts by kind, for ops with `null` as
+            `in_place` (`contract`).
         strict: count each `AssumedInPlace` as a violation, not as a warning.
         unbounded: examine every suspect, without a step limit. Otherwise at most `trial.WORK` steps
             are taken, plus one step for each `ACCESSES` accesses of the programs; the report lists

@@ -116,7 +116,7 @@ def _savings(pairs: Int64s, steps: Int64s, nbytes: Int64s) -> Int64s:
     weight = np.minimum(nbytes[pairs[:, 2]], nbytes[pairs[:, 3]])
     much = float(nbytes[distinct(pairs[:, 2:].ravel())].sum(dtype=np.float64)) > LIMIT
     change: Int64s = np.zeros(len(steps) + 1, dtype=object if much else np.int64)
-    # a pair without a common buffer and step with another pair is its own class; the other pairs
+    # a pair that shares no buffer with another pair at any step is its own class; the other pairs
     # form classes that change only at the start or end of a pair
     tangled = _tangled(first, last, pairs[:, 2:])
     np.add.at(change, first[~tangled], weight[~tangled])

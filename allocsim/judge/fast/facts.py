@@ -6,7 +6,7 @@ has one definition.
     rows_of(table), KindsTable                 returns the checked rows of a table of alias contracts by kind, and the type of such a table
 
 From the judge, other packages import only this module, `allocsim.judge.violations` and names of
-`allocsim.judge.fast` such as `check`. A test checks that.
+`allocsim.judge.fast` such as `check`. A test checks these imports.
 
 This module does not examine plans or runs.
 """

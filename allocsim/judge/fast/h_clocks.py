@@ -21,7 +21,7 @@ part of the node. Both arrays have the nodes for writes first, then the nodes fo
 
 Complexity: O(streams x (ops + waits + byte runs x log byte runs)) time and O(ops + byte runs)
 memory, because only one clock column exists at a time. `sweep` is plain Python over arrays. For
-large inputs the same lines are compiled, so that the records are identical.
+large inputs `sweep` is compiled from the same lines, so that the records are identical.
 
 This module does not find the earlier access of each race (`h_pairs`), and does not examine buffers
 or plans.

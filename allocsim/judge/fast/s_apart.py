@@ -229,7 +229,7 @@ class Moves:
         one, other = int(extents.buffer[source]), int(extents.buffer[target])
         room, other_room = int(extents.room[one]), int(extents.room[other])
         length = self._in_one_piece(source)
-        if length and length == self._in_one_piece(target):  # the usual case, without columns
+        if length and length == self._in_one_piece(target):  # the usual case needs no columns
             begin, end = int(extents.start[source]), int(extents.start[target])
             first, last = max(0, -begin, -end), min(length, room - begin, other_room - end)
             cut, ways = [(begin + first, end + first, last - first)] if first < last else [], frozenset((end - begin,))

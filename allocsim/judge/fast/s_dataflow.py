@@ -141,9 +141,9 @@ class _Memory:
             for space in distinct(script.places[0]).tolist():
                 self.spaces.setdefault(space, OwnerAxis())
         self.given: dict[int, list[Piece]] = {}
-        """For the number of each value made by a `same`: its pieces with marks, in its buffer."""
+        """Maps the number of each value made by a `same` to the value's pieces, with marks."""
         self.given_whole: dict[int, int] = {}
-        """For the number of each value made by a `same` with a single mark: this mark."""
+        """Maps the number of each value that a `same` made with a single mark to this mark."""
         self.moving = any(script.same_ops.any() for script in runs.scripts)
         self.late: dict[int, list[tuple[int, Step, list[Look]]]] = defaultdict(list)
         """For each run k, the reads delayed until after k: position of their run, read, pieces

@@ -111,15 +111,15 @@ class HandOvers:
 
     @cached_property
     def given(self) -> Int64s:
-        """int64 (reads,): the row of the donor's segment that ends with the read. -1 if no segment
-        ends there, or if the op also writes the buffer.
+        """int64 (reads,): the row of the donor's segment that ends with the read, or -1 if no
+        segment ends there or the op also writes the buffer.
         """
         return self._one_sided(self.live.ending, self._reads, self._writes)
 
     @cached_property
     def taken(self) -> Int64s:
-        """int64 (writes,): the row of the recipient's segment that begins with the write. -1 if no
-        segment begins there, or if the op also reads the buffer.
+        """int64 (writes,): the row of the recipient's segment that begins with the write, or -1 if
+        no segment begins there or the op also reads the buffer.
         """
         return self._one_sided(self.live.beginning, self._writes, self._reads)
 
@@ -358,7 +358,7 @@ def _unsafe(
 
     If the join is cut, the unsafe owners are removed, and the others are judged again. An owner
     without an unsafe pair has few touching pairs, because all its pairs are declared. So most pairs
-    beyond a cut belong to unsafe owners, and few rounds are needed.
+    that a cut leaves out belong to unsafe owners, and few rounds are needed.
     """
     bad = np.zeros(count, dtype=np.bool_)
     for _ in range(ROUNDS):

@@ -285,8 +285,8 @@ class _Promises:
     # events ---------------------------------------------------------------------------------------
 
     def _early_events(self) -> list[tuple[int, int]]:
-        """Return (event, first step) for each event after or before which a buffer is free at a
-        step at which it is believed to live. The result is in list order.
+        """Return (event, step) for each event after which, or before which, a buffer is free while
+        it is believed to live. `step` is the first such step. The result is in list order.
         """
         problem = self.lives
         of_buffer: dict[int, list[tuple[int, int, int]]] = defaultdict(list)

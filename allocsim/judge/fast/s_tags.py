@@ -4,7 +4,7 @@ may share bytes.
 Two buffers may share bytes at a step if some shared unit (byte, or bit) is live in both, and every
 such unit has the same tag in both in the replay apart. A unit is live from a write to its last
 read, as in `live`; all units of a live persistent buffer are live. At the op that writes a unit,
-the unit counts with the new content, and at every other op with the content before the op. So a
+the unit's new content is compared. At every other op, its content before the op is compared. So a
 last read and a rewrite at one op never agree. Units without a write have no tag, and agree with no
 unit.
 

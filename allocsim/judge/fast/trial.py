@@ -84,7 +84,7 @@ class Trial:
     """The runs that this run waits for, transitively, as bits; None if it waits for all earlier
     runs."""
     read_after: int | None
-    """The run after which the `host.read` ops of this run read memory; None if not delayed."""
+    """The run after which the `host.read` ops of this run read; None if they are not delayed."""
     accesses: Accesses
     problem: Problem | None
     """The beliefs that are used instead of accesses if the program has no ops; else None."""

@@ -49,7 +49,7 @@ def judge(document: DocumentRecord, *, limit: int = 10_000, kinds: Any = None, s
     Args:
         document: the document, as `read` returns it.
         limit: the largest number of violations, and of warnings, listed; counts stay exact.
-        kinds: parsed JSON of a table of alias contracts by kind, for ops with `in_place` `null`.
+        kinds: parsed JSON of a table of alias contracts by kind, for ops with `null` as `in_place`.
         strict: count each `AssumedInPlace` as a violation, not as a warning.
 
     Raises:

@@ -70,7 +70,7 @@ def _says(run: RunOnTrial, op: OpRecord, pair: Pair) -> str:
 
 
 def joins(run: RunOnTrial, step: int, pair: Pair, assumed: set[Pair] | None = None) -> bool:
-    """Return whether an op joins a pair of buffers; without `assumed`, under some plan."""
+    """Return whether an op joins a pair of buffers; without `assumed`, whether under some plan."""
     program, op = run.program, run.program.ops[step]
     for (i, operand), (j, result) in product(enumerate(op.operands), enumerate(op.results)):
         one, other = program.values[operand], program.values[result]

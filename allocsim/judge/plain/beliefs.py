@@ -70,7 +70,7 @@ def _lifetimes(live: Liveness, problem: ProblemRecord) -> Iterator[Found]:
 
 
 def _bad_shares(trial: OnTrial, problem: ProblemRecord) -> Iterator[Found]:
-    """Yield the believed pairs that may not share bytes with both at one address, others apart."""
+    """Yield the believed pairs that may not be at one address, with all other buffers apart."""
     slot = records.SlotRecord(arena=OWN, offset=0, nbytes=0)
     plan = PlanRecord(program=problem.program, slots=(slot,) * len(problem.start))
     run = records.RunRecord(plan=0, program=problem.program)

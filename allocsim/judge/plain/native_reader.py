@@ -118,7 +118,7 @@ def _row(json: Json, rule: str, place: str, known: Known) -> tuple[Any, ...]:
 
 
 def _listed(name: str, known: Known) -> Any:
-    """Return a list by name, of the document, or of the current or named program."""
+    """Return the list `name` of the document, of the current program, or of a named program."""
     if name in known:
         return known[name]
     program = known["program"] if known["program"] >= 0 else known["plans"][known["plan"]].program

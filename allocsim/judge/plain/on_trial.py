@@ -170,7 +170,7 @@ def moving(program: records.ProgramRecord, op: records.OpRecord, places: Places)
     def moves(position: int) -> bool:
         one, other = (program.values[side[position]] for side in (op.operands, op.results))
         by = behind(places, one.buffer, other.buffer)
-        if by is None or one.element_0 != other.element_0 + by:  # also without bytes
+        if by is None or one.element_0 != other.element_0 + by:  # also for a value without bytes
             return True
         return any(low != to + by for low, to, _ in chunks(program, op, position))
 
@@ -224,7 +224,7 @@ class RunOnTrial:
 
 
 def _on_its_own(program: records.ProgramRecord, owner: int) -> Places:
-    """Return an own space for each buffer; persistent buffers with one name share a space."""
+    """Return a separate space for each buffer; persistent buffers with one name share a space."""
     return [(buffer.name if buffer.persistent else (owner, i), 0) for i, buffer in enumerate(program.buffers)]
 
 

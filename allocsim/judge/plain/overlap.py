@@ -8,7 +8,7 @@ at the first such step.
 
 `lower_bound_bytes` is the largest sum, over steps of runs, of the bytes of live buffers with a slot
 in an arena. Buffers that might share bytes at a step form a class, which counts as its largest
-buffer. An op joins the buffers, or a `same` gave them equal content. No clean plan has fewer bytes.
+buffer. An op joins the buffers, or a `same` gave them equal content. No clean plan's peak is lower.
 
 Complexity: O(segments log segments + segments that share bytes and steps).
 

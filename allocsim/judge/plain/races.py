@@ -52,7 +52,7 @@ class RacingAccess(NamedTuple):
 
 
 Met = dict[tuple[Node, Node, int, int], list[tuple[RacingAccess, RacingAccess, Ranges]]]
-"""By (later op, earlier op, their buffers): both accesses, shared bytes in the first buffer."""
+"""Maps (later op, earlier op, their buffers) to (later access, earlier access, shared bytes)."""
 
 
 def check_races(runs: Sequence[RunOnTrial]) -> Iterator[Violation]:
@@ -128,7 +128,7 @@ def _unordered(accesses: list[RacingAccess], clocks: "Clocks") -> Met:
 
 
 def exchanged(program: ProgramRecord, earlier: int, later: int) -> tuple[int, ...]:
-    """Return a legal order: ops after `earlier` that `later` needs, `later`, `earlier`."""
+    """Return a legal order: the ops after `earlier` that `later` needs, then `later`, `earlier`."""
     needed: set[int] = set()
     streams = {program.ops[later].stream}
     for step in range(later, earlier, -1):

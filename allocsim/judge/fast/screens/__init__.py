@@ -1,6 +1,6 @@
 """Provide screens, compiled passes that select the rows that the judge's checks must examine.
 
-    reads        selects reads that may find wrong bytes, of a whole session
+    reads        selects the reads of a whole session that may find wrong bytes
     rectangles   selects buffers that may share bytes while both live
     late         selects accesses of several streams that may race
 

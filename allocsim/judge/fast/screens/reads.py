@@ -292,8 +292,8 @@ def _content(runs: Runs) -> tuple[Int64s, Int64s, Int64s, Int64s]:
 
 
 def _aliases(runs: Runs, follows: int) -> Int64s:
-    """Return for each buffer of a script the buffer with the same bytes because of a `same` between
-    values at one address, or else the buffer itself.
+    """Return an alias for each buffer of a script. The alias is the buffer that a `same` copies to
+    this buffer at one address, or else the buffer itself.
 
     Both buffers are written once in the run, as a whole, and only read as a whole, so the bytes are
     right for both or for neither. The `same` itself writes nothing, so its result counts as written
