@@ -2,8 +2,8 @@
 witnesses.
 
 A violation is data for programs: its fields are indices into the document's tables, or None if a
-field does not apply. `names` has the matching names for people. `step` is the index of the op in
-the program's list and equals `op`. `bytes` are half-open byte ranges within the buffer `buffer`.
+field does not apply. `names` has the matching names for people. `step` is a step of the program,
+and equals `op` unless `op` is None. `bytes` are half-open byte ranges within the buffer `buffer`.
 """
 
 from collections.abc import Iterable, Mapping

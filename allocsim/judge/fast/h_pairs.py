@@ -8,8 +8,9 @@ reads, then writes.
 
 The racing earlier accesses of a late access are in a window of its source stream. The window has
 the ops that precede the late op in the list but do not happen before it. Each window is joined with
-the accesses in the window that overlap in bytes (`intervals.join`). The join is done on each level
-of a segment tree over the source's ops, with at most two nodes of a window on each level.
+the accesses in the window that share bytes with the late access (`intervals.join`). The join is
+done on each level of a segment tree over the source's ops, with at most two nodes of a window on
+each level.
 
 Complexity: the cost of `h_clocks` for a run without races. Races add O((late + byte runs) log^2
 byte runs + pairs) for each batch of late accesses. At most `PAIR_LIMIT` pairs, plus the pairs of

@@ -29,7 +29,7 @@ Records
     these bytes. `other_*` is the write that was found, and is None if there was no write. For
     initial content, run and op are None. The buffer is then the index in the reader's program, or
     None if that program does not have the buffer. `want_*` is the right write. For
-    `OverwrittenRead` this is the value's own write in this run, or None if its upload was left out.
+    `OverwrittenRead`, it is the value's own write in this run, or None if its upload was left out.
     `UninitialisedRead` has no witness, because there was no write.
 
 Algorithm: each arena is one `OwnerAxis` of marks. Apart, most buffers are written whole and have

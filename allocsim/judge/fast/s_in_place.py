@@ -354,7 +354,7 @@ def _unsafe(
     accesses: Accesses, rows: tuple[Int64s, Int64s], keys: tuple[Int64s, Int64s], *, count: int, each: int = 1
 ) -> Bools:
     """Return which of `count` owners have an unsafe pair with equal keys, with every buffer at
-    address 0. An owner has `each` consecutive keys.
+    address 0. `each` is the number of consecutive keys of an owner.
 
     If the join is cut, the unsafe owners are removed, and the others are judged again. An owner
     without an unsafe pair has few touching pairs, because all its pairs are declared. So most pairs

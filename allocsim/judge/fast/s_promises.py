@@ -323,7 +323,7 @@ class _Promises:
 
 def _without_lives(problem: Problem) -> Problem:
     """Return the problem with empty lifetimes at the end of the program, so that only pinned
-    buffers live, from there on.
+    buffers live, from that end on.
     """
     end = np.full(len(problem.start), len(problem.program.ops), dtype=np.int64)
     return replace(problem, start=end, stop=end)

@@ -4,9 +4,9 @@ may share bytes.
 Two buffers may share bytes at a step if some shared unit (byte, or bit) is live in both, and every
 such unit has the same tag in both in the replay apart. A unit is live from a write to its last
 read, as in `live`; all units of a live persistent buffer are live. At the op that writes a unit,
-the unit's new content is compared. At every other op, its content before the op is compared. So a
-last read and a rewrite at one op never agree. Units without a write have no tag, and agree with no
-unit.
+the unit's new content is compared. At every other op, the unit's content before the op is compared.
+So a last read and a rewrite at one op never agree. Units without a write have no tag, and agree
+with no unit.
 
 There are two algorithms. A buffer that is written once in a run, as a whole, and only read as a
 whole has one tag. If such a buffer is the result of a `same` of another such buffer, the tags are

@@ -78,7 +78,7 @@ class Liveness:
 
     @cached_property
     def stretches(self) -> list[list[Stretch]]:
-        """The stretches of each buffer; stretches of persistent buffers have all bits."""
+        """The stretches of each buffer; a stretch of a persistent buffer covers all its bits."""
         buffers = enumerate(self.program.buffers)
         return [self._epochs(index) if buffer.persistent else self._by_bits(index) for index, buffer in buffers]
 

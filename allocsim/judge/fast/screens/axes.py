@@ -242,8 +242,8 @@ Columns = tuple[Any, ...]
 def stray_apart(  # noqa: PLR0917 - columns
     chains: Columns, facts: Columns, buffers: Columns, holes: Columns, values: int, axes: Columns, found: Columns
 ) -> int:
-    """Record the reads that may find, with every buffer apart, bytes other than their own value's
-    or this run's. Return the number of these reads.
+    """Record the reads that may find wrong bytes with every buffer apart: bytes that another value
+    wrote, or another run if no op made the value read. Return the number of these reads.
 
     Args:
         chains: key (buffer), run, and the slice [begin, end) of `order` with the accesses of that

@@ -6,9 +6,9 @@ compiled sweep over time.
 Rows are processed in order of start. The rows that are alive at a time are leaves of a tree, in
 order of `low`; a leaf without a live row is `FLOOR`. A node holds the highest `high` below it. A
 new row overlaps each live row with a `low` below the new row's `high` and a `high` above the new
-row's `low`. These rows are the leaves before a position with a value above a bound. Each such row
-is found in O(log rows). A row found after its end is removed, so it is found at most once after its
-end. The end of a row costs nothing otherwise.
+row's `low`. In the tree, these rows are all leaves before a certain position with a value above the
+new row's `low`. Each such row is found in O(log rows). A row found after its end is removed, so it
+is found at most once after its end. The end of a row costs nothing otherwise.
 
 Rows are processed in batches of new rows. The tree of a batch holds the new rows and the rows that
 are alive when the batch begins. Each batch but the last has at least as many new rows as carried
