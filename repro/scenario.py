@@ -103,6 +103,13 @@ class OnGgml:
     """The first version whose kernels are right under the default plan."""
     partial_pins_fixed: str
     """The first version whose kernels are right if only the backward nodes are pinned."""
+    reports: str
+    """The letters of the detectors that must report on an older library than `fixed`."""
+    reports_fixed: str
+    """The letters of the detectors that must report on the other libraries."""
+    not_run: str
+    """The letters of the detectors that cannot run there. A detector in none of the three must run
+    and report nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from allocsim.cli import main
 from allocsim.systems.ggml.access import library
 from repro import ggml_faults
 from repro.on_ggml import library_run
+from repro.scenarios import find
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--layers", "2", "--seq", "8")
@@ -100,8 +101,12 @@ def test_issue_1501_on_both_libraries_is_as_expected_and_kept(steps, tmp_path):
     assert before["verdict"]["cure"].startswith("flag source 0 of every RMS_NORM_BACK as OUTPUT")
     assert (before["verdict"]["cure_bytes"], before["detectors"]["S"]["status"]) == (0, "clean")
     assert "soft_max_back" in before["partial_pins"]["text"]
-    for run in (before, after):
+    stated = find("ggml-1501").on_ggml
+    for run, reports in ((before, stated.reports), (after, stated.reports_fixed)):
         assert run["matches"]
+        status = {letter: one["status"] for letter, one in run["detectors"].items()}
+        assert {letter for letter in status if status[letter] == "violations"} == set(reports.split())
+        assert {letter for letter in status if status[letter] == "not run"} == set(stated.not_run.split())
         assert set(run["modes"]) == {"default", "pinned", "backward", "reference"}
         assert all(len(mode["loss"]) == steps for mode in run["modes"].values())
         assert {smoke["name"]: smoke["agrees"] for smoke in run["smokes"]} == {

@@ -6,6 +6,7 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from expected import agree, refused
@@ -171,6 +172,24 @@ def test_each_answer_that_differs_is_said_and_the_row_differs(change, said):
     assert said in result.differs
     assert not result.matches
     assert row_of(result, "match-cast").differs == result.differs
+
+
+@pytest.mark.parametrize(
+    ("expected", "answers", "differs"),
+    [
+        ((("C04", "kernel"),), "S· L· H- R· P- D● K●", ()),
+        ((("C04", "kernel"),), "S· L· H- R· P- D· K●", ("D reports nothing, expected: reports",)),
+        ((("C04", "kernel"),), "S· L· H- R· P· D● K●", ("P reports nothing, expected: is not run",)),
+        ((), "S· L· H- R· P- D· K●", ()),
+        ((), "S· L· H- R· P- D● K●", ("D reports, expected: reports nothing",)),
+    ],
+)
+def test_training_on_ggml_is_held_to_what_its_scenario_states_of_ggml(expected, answers, differs):
+    statuses = {"●": "violations", "·": "clean", "-": "not run"}
+    verdict = SimpleNamespace(joint=(), detectors={word[0]: {"status": statuses[word[1]]} for word in answers.split()})
+    scenario = scenarios.find("ggml-1501")
+    result = SimpleNamespace(which="after", scenario=scenario, expected=expected, matches=True, verdict=verdict)
+    assert row_of(result, scenario.name).differs == differs
 
 
 def test_a_twin_that_nobody_looked_at_is_not_clean():
