@@ -223,7 +223,8 @@ def _measured(
         evidence = msgspec.structs.replace(evidence, origins=origins, diverges=bool(origins))
         if empty:
             whys["D"] = (
-                f"{empty} results have no finite element with the drawn elements; D finds little in their readers"
+                f"{empty} results have no finite element with the elements that the leafs had; D finds little in"
+                " their readers"
             )
     try:
         watched = [guarded(child, one, seed) for one in (plans if guards else ())]
