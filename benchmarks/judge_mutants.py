@@ -313,11 +313,12 @@ def measure(
     wanted = drawn(parts, each, seed, files)
     found = {part: {path: mutants(path) for path in modules(part)} for part in PARTS}
     sites = {part: {path: len(rows) for path, rows in paths.items()} for part, paths in found.items()}
-    standing = {(row.path, row.line, row.place) for paths in found.values() for rows in paths.values() for row in rows}
+    lines = {(row.path, row.place): row.line for paths in found.values() for rows in paths.values() for row in rows}
     text = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for part in sites.values() for path in part}
     rows: list[dict[str, Any]] = kept(out).get("rows", [])
-    rows = [row for row in rows if _stands(row, text, standing)]
+    rows = [row for row in rows if _stands(row, text, lines.get((row["path"], row["place"])))]
     for row in rows:
+        row["line"] = lines[row["path"], row["place"]]
         row["why"] = EXPLAINED.get((row["path"], row["source"], row["change"]), "")
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
     tried = {(row["path"], row["place"]) for row in rows} - (open_ if again else set())
@@ -367,10 +368,9 @@ def measure(
     return {**write(rows, sites, out), "not_explained": len(left)}
 
 
-def _stands(row: dict[str, Any], text: dict[str, list[str]], standing: set[tuple[str, int, int]]) -> bool:
-    """Whether the line that was changed is still where it was."""
-    there = (row["path"], row["line"], row["place"]) in standing
-    return there and text[row["path"]][row["line"] - 1].strip() == row["source"]
+def _stands(row: dict[str, Any], text: dict[str, list[str]], line: int | None) -> bool:
+    """Whether the line that was changed is still as it was; prose before it may have moved it."""
+    return line is not None and text[row["path"]][line - 1].strip() == row["source"]
 
 
 if __name__ == "__main__":
