@@ -148,7 +148,7 @@ def _lasting(document: Document) -> list[list[tuple[int, int]]]:
 
 def _placed(plan: Plan, sizes: Int64s, homes: dict[int, int], lasts: dict[int, list[Range]]) -> Plan | None:
     """Return a plan with the buffers of `homes` at their offsets. All other buffers are placed
-    next-fit in bytes that no buffer that outlasts a run uses. Return None if the plan does not fit.
+    next-fit, outside the bytes of buffers that outlast a run. Return None if the plan does not fit.
     """
     buffers, own = plan.program.buffers, _own(plan)
     offset = np.zeros(len(own), dtype=np.int64)

@@ -155,7 +155,7 @@ def over_operands(plan: Plan, unsafe: Change) -> set[int]:
 
 
 def place_of(draft: Draft, index: int, buffer: int, *, keeps: bool = False) -> Change:
-    """Return the `place` change of a moved slot; if `keeps`, no run uses these bytes otherwise."""
+    """Return the `place` change of a moved slot; if `keeps`, no other buffer may use its bytes."""
     room = draft.rooms[index]
     offset = int(room.offset[buffer]) if int(room.arena[buffer]) >= 0 else None
     return Change(kind="place", plan=index, buffer=buffer, offset=offset, keeps=keeps)

@@ -19,7 +19,7 @@ RUN: Final = 150
 
 STREAMS: Final = 8
 """With up to 8 streams, a listed race costs as much as any violation. Every three further streams
-cost another step."""
+cost another step, because a race is judged by clocks with a number for each stream."""
 
 FEW: Final = 1000
 """Listed violations cost half a step each, or a step for each one beyond 1,000 if that is more."""

@@ -119,8 +119,8 @@ class _Beliefs:
         return made + [Change(kind="pair", problem=change.problem, buffer=d, other=r) for d, r in sorted(pairs)]
 
     def _alive(self, change: Change, buffer: int) -> Change:
-        """Extend a believed lifetime to all accesses, pin the buffer for a `pin`; return the
-        change.
+        """Extend a believed lifetime to all accesses, and pin the buffer if `change` is a `pin`.
+        Return the change with its new values.
         """
         start, stop, (first, past) = self.start, self.stop, self.span[buffer]
         begins, ends = bool(start[buffer] > first), bool(stop[buffer] < past)

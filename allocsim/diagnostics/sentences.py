@@ -7,7 +7,7 @@
 buffers are written as `op 17 'mul_1'`, and addresses as `cpu[128, 384)`. At most three byte ranges
 are listed.
 
-This module does not examine how defects are found, and which party is at fault.
+This module does not find defects, and does not decide which party is at fault.
 """
 
 from collections.abc import Callable, Sequence
@@ -263,11 +263,12 @@ def _bad_size(r: _Record) -> str:
 
 WHY_BAD: Final[dict[str, str]] = {
     "unaccessed": "one of the two is never accessed",
-    "apart": "at no op does a segment of the donor, {donor}, end and one of the recipient, {recipient}, begin",
+    "apart": "no op both reads the donor at the end of one of its segments, {donor}, and writes the recipient at the beginning of one of "
+    "its segments, {recipient}",
     "not given": "{op} does not only read the donor",
     "not taken": "{op} does not only write the recipient",
     "undeclared": "{op} does not declare this pair, or would read bytes after it has overwritten them",
-    "": "no op reads the one and writes the other in place",
+    "": "the pair is not permitted at any op",
 }
 
 
@@ -284,12 +285,12 @@ def _bad_share(r: _Record) -> str:
 
 
 def _meeting(r: _Record) -> str:
-    lives = "is pinned" if r.v.kind == "PinIgnored" else f"believed to live in steps {r.span()}"
+    lives = "pinned" if r.v.kind == "PinIgnored" else f"believed to live in steps {r.span()}"
     known = {"start", "stop"} <= r.facts.stated(r.v.problem or 0)
     lives_too = f"believed to live in steps {r.span(r.v.other_buffer)}" if known else "pinned as well"
     return (
         f"{r.buffer()} in {r.slot()}, {lives}, and {r.buffer(r.v.other_buffer)} in {r.slot(r.v.other_buffer)}, "
-        f"{lives_too}, share {r.bytes()} of the first from step {r.step} on"
+        f"{lives_too}, share {r.bytes()} of the first; both need them at step {r.step}"
     )
 
 
@@ -334,7 +335,7 @@ def _over_live(r: _Record) -> str:
     shared = f"bytes [{low}, {high})" if low < high else "no bytes"
     return (
         f"{_event(r, 'allocates')} in {r.slot()} over {r.buffer(r.v.other_buffer)} in {r.slot(r.v.other_buffer)}, "
-        f"which is still allocated; they share {shared} of the first"
+        f"which is still allocated; their slots share {shared} of the first slot"
     )
 
 
@@ -356,9 +357,9 @@ def _race(r: _Record) -> str:
 
 SENTENCES: Final[dict[str, Words]] = {
     "UninitialisedRead": lambda r: f"{_read(r)}: nothing wrote them before",
-    "OverwrittenRead": lambda r: f"{_read(r)}: the program itself overwrote them, by {_finder(r)}",
+    "OverwrittenRead": lambda r: f"{_read(r)}: the program itself overwrote them, and they hold bytes of {_finder(r)}",
     "StaleRead": _stale,
-    "HistoryRead": lambda r: f"{_read(r)}: they were written in an earlier run, by {_finder(r)}",
+    "HistoryRead": lambda r: f"{_read(r)}: their content comes from an earlier run, from {_finder(r)}",
     "UnsafeInPlace": lambda r: _laid_over(r, f"unsafely: {WHY_UNSAFE[r.more.reason]}"),
     "AssumedInPlace": lambda r: _laid_over(r, "exactly; the document does not state what the kernel promises"),
     "ResultsOverlap": lambda r: _laid_over(r, "and both are results of the op"),
@@ -382,7 +383,7 @@ SENTENCES: Final[dict[str, Words]] = {
     "BadSize": _bad_size,
     "BadShare": _bad_share,
     "DoubleFree": lambda r: f"{_event(r, 'frees')}, which was freed already",
-    "FreeOfUnallocated": lambda r: f"{_event(r, 'frees')}, which was never allocated",
+    "FreeOfUnallocated": lambda r: f"{_event(r, 'frees')}, which was not allocated before",
     "AllocOverLive": _over_live,
     "Race": _race,
 }

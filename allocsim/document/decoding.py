@@ -329,8 +329,8 @@ def _written(raw: bytes | msgspec.Raw) -> int:
 
 
 def _place_of_repeat(text: str) -> str:
-    """Return the place of the first object with a repeated key, found by a parse that keeps
-    repeated keys.
+    """Return the place of the first object with a repeated key, in the order of the text. The text
+    is parsed again, with repeated keys kept.
     """
     tree = json.loads(text, object_pairs_hook=_Pairs, parse_int=_short_int)
     pending: list[tuple[list[str | int], Any]] = [([], tree)]

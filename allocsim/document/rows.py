@@ -63,14 +63,14 @@ class BufferRow(Row, kw_only=True):
     role: RoleName = "temporary"
     read_only: bool = False
     nbytes_range: (
-        Annotated[tuple[Nbytes, Nbytes], Meta(description="Version 2: smallest and largest size; default `nbytes`.")]
+        Annotated[tuple[Nbytes, Nbytes], Meta(description="Version 2: smallest, largest size; default both `nbytes`.")]
         | UnsetType
     ) = UNSET
     meta: MetaMap = {}
 
 
 class ValueRow(Row, kw_only=True):
-    """A tensor that is written once, in the bytes of one buffer."""
+    """A tensor that at most one op writes, in the bytes of one buffer."""
 
     name: str = ""
     buffer: Index
@@ -136,8 +136,8 @@ class ProgramRow(Row, kw_only=True):
 
 
 class ProblemRow(Row, kw_only=True):
-    """A planner's belief about a program; `start`, `stop` and `nbytes` have an entry for each
-    buffer.
+    """A planner's belief about a program; `start`, `stop`, `nbytes` and `order` have an entry for
+    each buffer.
     """
 
     program: Index

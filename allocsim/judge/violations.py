@@ -42,7 +42,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
     "BadSize": ("violation", "a believed size is smaller than the buffer's size"),
     "BadShare": ("violation", "a believed pair may not be placed at one address"),
     "DoubleFree": ("violation", "a buffer is freed twice"),
-    "FreeOfUnallocated": ("violation", "a buffer that was never allocated is freed"),
+    "FreeOfUnallocated": ("violation", "a buffer is freed that was not allocated before"),
     "AllocOverLive": ("violation", "a buffer is allocated over a buffer that is still allocated"),
     "Race": ("violation", "two accesses to a byte, at least one a write, have no order"),
     "LifetimeTooLong": ("warning", "a believed lifetime is longer than the accesses need"),

@@ -58,7 +58,7 @@ DEEDS: Final[dict[str, tuple[str, str, str]]] = {
     "EventOutsideLifetime": ("believed to live, and not there: {place}", "", ""),
     "Race": ("in no order with it: {bytes}", "in no order with it", ""),
     "DoubleFree": ("freed again here: {place}", "", ""),
-    "FreeOfUnallocated": ("freed here, and was never allocated: {place}", "", ""),
+    "FreeOfUnallocated": ("freed here, and was not allocated before: {place}", "", ""),
     "AllocOverLive": ("allocated here, over what is still allocated: {place}", "", ""),
 }
 """Kind -> what each op that takes part in a violation did, in words.

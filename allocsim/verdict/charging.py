@@ -2,18 +2,17 @@
 
 Violations are charged in this order:
 
-1. The program by itself. Violations that exist with every buffer apart are charged to the program.
-They are charged to the host if they vanish once the host leaves out no upload. 2. The plan. For
-each pair of buffers that share bytes, the placement is compared with its problem, then the problem
-with the program (`allocsim.verdict.meetings`). Then come violations of single slots, and of the
-planner's alloc and free events (its *book*). 3. The beliefs. Every wrong belief is charged, even if
-no run went wrong because of it. 4. The order. A race that exists with every buffer apart is charged
-to a wait missing in the program. A race that only reuse causes is charged to the plan
-(`allocsim.verdict.waiting`).
+1. The program by itself. Violations that exist with every buffer apart are charged to the program,
+   or to the host if they vanish once the host leaves out no upload.
+2. The plan. For each pair of buffers that share bytes, the placement is compared with its problem,
+   then the problem with the program (`allocsim.verdict.meetings`). Then come violations of single
+   slots, and of the planner's alloc and free events (its *book*).
+3. The beliefs. Every wrong belief is charged, even if no run went wrong because of it.
+4. The order. A race that exists with every buffer apart is charged to a wait that the program
+   lacks. A race that only reuse causes is charged to the plan (`allocsim.verdict.waiting`).
 
 If a slot breaks a promise or does not fit, violations that vanish with this slot apart are charged
-to the slot alone. If each of several changes alone would cause a violation, all of them list the
-violation.
+to the slot alone. If several changes explain one violation, all of them list the violation.
 
 Complexity: the judge's checks once, O(violations), and one more check for each such slot and for
 each trial of `allocsim.verdict.meetings`, at most `QUESTIONS` of each.

@@ -104,7 +104,7 @@ def _kernel_cause(
     slot = f"operand {position}" + (f" (source {row.operand})" if row.operand != position else "")
     doubt = UNCONFIRMED if seen is None else "" if seen else MUTATION if mutation else UNSEEN
     promise, relied = (
-        ("although it declares to be", f"what {row.kind} declares")
+        ("although it declares that it is", f"what {row.kind} declares")
         if name == "kernel"
         else ("and nobody declares that it is", f"a promise that nobody made for {row.kind}")
     )

@@ -10,9 +10,10 @@ slot is charged. If a loop loses values while it moves its carries one after the
 (`allocsim.verdict.carries`), one slot is charged for all these values.
 
 A stale read is charged to the pairs of its buffer. If a `same` copied the foreign bytes there, the
-read of that `same` is charged. If each of two causes alone would make a read stale, both list the
-read. To decide that, the judge checks the run once for each cause. Then only the victim and the
-buffers that this cause places over the victim may share bytes.
+read of that `same` is charged. If a stale read has several possible causes, the judge checks the
+run once for each cause. In that check, only the victim and the buffers that the cause places over
+the victim may share bytes. All causes that alone make the read stale list the read. If no cause
+alone makes the read stale, every possible cause lists the read.
 
 Complexity: O(violations), and one check of a run for each possible cause of a stale read with
 several possible causes. At most `QUESTIONS` runs are checked, and no more than the dossier's steps
@@ -395,8 +396,9 @@ def _why_late(
     reasons: Reasons,
     answers: Answers,
 ) -> Iterable[Change]:
-    """Return the changes to which a stale read is charged. If several changes are possible, those
-    changes are returned that involve buffers which alone make the read stale.
+    """Return the changes to which a stale read is charged. If several changes are possible, only
+    the changes with buffers that alone make the read stale are returned. If there is no such
+    change, all possible changes are returned.
     """
     if dossier.looked_late(v):
         return (Change(kind="late", program=v.program, buffer=v.buffer),)

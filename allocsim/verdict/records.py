@@ -1,8 +1,8 @@
 """Define the records of a verdict: witnesses, causes, joint faults, and the verdict itself.
 
 A *cause* is one defect with all violations that the defect explains. Its smallest mend makes these
-violations vanish and adds none. If either of two causes alone produces a violation, the violation
-is listed under both. A *joint fault* is the most important cause of one class and party; its
+violations vanish and adds none. A violation with several causes is listed under each of them. A
+*joint fault* is the most important cause of one class and party; its
 `places` count the places of all causes of that class and party.
 
 Conventions: ops, values and buffers are indices into the tables of the run's program. `bytes` are
@@ -44,7 +44,7 @@ CLASSES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """A victim, writer or reader in a fault: an op of a run, and the bytes that it accessed."""
+    """A victim, writer or reader in a fault: an op of a run, and the bytes concerned."""
 
     run: int | None = None
     op: int | None = None

@@ -238,6 +238,6 @@ def _believed_order(dossier: Dossier, v: Violation) -> str | None:
     if dossier.rule_kept(v):
         return (
             f"the bytes were freed, in the order of their own stream, before {later} took them; "
-            f"the allocator did not know that {earlier}, on another stream, still used them"
+            f"the plan's events do not report that {earlier}, on another stream, uses them"
         )
     return f"the plan assumes that {earlier} has ended before {later} begins"

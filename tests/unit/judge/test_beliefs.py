@@ -91,9 +91,15 @@ def test_a_view_reads_the_bytes_of_its_buffer(tiny):
 @pytest.mark.parametrize(
     ("pair", "reason"),
     [
-        ((0, 1), "at no op does a segment of the donor, [0, 3), end and one of the recipient, [1, 2), begin"),
-        ((1, 0), "at no op does a segment of the donor, [1, 2), end and one of the recipient, [0, 3), begin"),
-        ((2, 1), "at no op does a segment of the donor, [0, 3), end"),
+        (
+            (0, 1),
+            "no op both reads the donor at the end of one of its segments, [0, 3), and writes the recipient at the beginning of one of its segments, [1, 2)",
+        ),
+        (
+            (1, 0),
+            "no op both reads the donor at the end of one of its segments, [1, 2), and writes the recipient at the beginning of one of its segments, [0, 3)",
+        ),
+        ((2, 1), "no op both reads the donor at the end of one of its segments, [0, 3), and"),
         ((3, 1), "never accessed"),
     ],
     ids=str,

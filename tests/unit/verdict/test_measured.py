@@ -51,7 +51,7 @@ def test_declared_unsafe_used_and_wrong_there_is_the_kernels_fault():
     assert verdict.detectors["S"]["status"] == "clean"
     assert verdict.text == (
         "the plan is legal (0 conflicts in 5 ops); C04, fault of the kernel: the kernel of norm is not safe with its result over "
-        "operand 0 (error up to 0.5 in 3 cases), although it declares to be; first wrong tensor: b at op 2 (norm); "
+        "operand 0 (error up to 0.5 in 3 cases), although it declares that it is; first wrong tensor: b at op 2 (norm); "
         "cure: forbid the in-place pair of norm (result 0 over operand 0), +0 B, against +0 B for pinning everything"
     )
 

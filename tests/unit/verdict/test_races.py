@@ -158,7 +158,7 @@ def test_who_kept_the_rule_is_said_of_a_file_as_well_and_either_cure_is_priced()
     (cause,) = judge(Evidence(document=document)).causes
     assert cause.belief == (
         "the bytes were freed, in the order of their own stream, before op 2 (fill) took them; "
-        "the allocator did not know that op 1 (copy), on another stream, still used them"
+        "the plan's events do not report that op 1 (copy), on another stream, uses them"
     )
     assert [change.kind for change in cause.cure.changes] == ["wait"]
     assert cause.cure.alternative is not None
