@@ -357,7 +357,7 @@ def _race(r: _Record) -> str:
 
 SENTENCES: Final[dict[str, Words]] = {
     "UninitialisedRead": lambda r: f"{_read(r)}: nothing wrote them before",
-    "OverwrittenRead": lambda r: f"{_read(r)}: the program itself overwrote them, and they hold bytes of {_finder(r)}",
+    "OverwrittenRead": lambda r: f"{_read(r)}: even with every buffer apart, they hold bytes of {_finder(r)} instead",
     "StaleRead": _stale,
     "HistoryRead": lambda r: f"{_read(r)}: their content comes from an earlier run, from {_finder(r)}",
     "UnsafeInPlace": lambda r: _laid_over(r, f"unsafely: {WHY_UNSAFE[r.more.reason]}"),

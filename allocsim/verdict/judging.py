@@ -125,7 +125,7 @@ def _clauses(
     parts = [legal, *(f"{f.charge}: {f.text}" + (f" [{f.places} times]" if f.places > 1 else "") for f in joint)]
     twice = sum(cause.places for cause in joint) - _places(causes)
     if twice:
-        parts.append(f"{twice} of these places repeat{'s'[: twice == 1]} another cause's place: several causes explain it")
+        parts.append(f"{twice} of these repeat{'s'[: twice == 1]} a place of another cause: several causes explain it")
     origins = dossier.evidence.origins
     if origins:
         parts.append(f"first wrong tensor: {origin_text(dossier, origins[0])}")
