@@ -177,7 +177,7 @@ def _place(change: Change, program: Program) -> str:
 
 
 def _upload(change: Change, document: Document) -> str:
-    """Return in words when to upload, or that memory freed by another run must be kept."""
+    """Return in words when to upload, or, if another run frees the memory, to keep the memory."""
     assert change.op is not None
     program, takers = program_of(change, document), set(_takers(change, document))
     names = ", ".join(program.values.names[value] for value in program.ops[change.op].results)

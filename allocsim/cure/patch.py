@@ -6,7 +6,7 @@ that have their default. Rows of programs, problems, plans, ops, slots and runs 
 index. A plan that the cure adds comes after the other plans. `examples/apply_cure.py` applies a
 patch without importing this project.
 
-Complexity: O(size of the document), for both documents.
+Complexity: O(size of the document before the cure and after the cure).
 
 This module does not examine the reasons for the changes.
 """

@@ -267,7 +267,7 @@ WHY_BAD: Final[dict[str, str]] = {
     "its segments, {recipient}",
     "not given": "{op} does not only read the donor",
     "not taken": "{op} does not only write the recipient",
-    "undeclared": "{op} does not declare this pair, or would read bytes after it has overwritten them",
+    "undeclared": "{op} does not declare this pair, or is not safe with both at one address",
     "": "the pair is not permitted at any op",
 }
 

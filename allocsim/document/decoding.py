@@ -290,7 +290,7 @@ def _refuse_repeated_keys(text: str, source: str) -> None:
 
 def _keeps_its_colons(text: str) -> bool:
     """Return whether the number of colons in a JSON text is unchanged after parsing and rewriting.
-    If so, no object has a repeated key.
+    If the number is unchanged, no object has a repeated key.
 
     A parser keeps only one of several equal keys, so each dropped key loses at least its colon.
     Colons in strings stay. A colon written as an escape would add a colon, so text with such an

@@ -376,8 +376,8 @@ def as_small_as_believed(dossier: Dossier, v: Violation) -> bool:
 
 
 def _breaks_promise(dossier: Dossier, index: int, buffer: int) -> bool:
-    """Whether a slot breaks its problem: it must have its own memory, or a fixed offset, and does
-    not.
+    """Whether a slot is not in memory of its own, or not at the fixed offset, although the plan's
+    problem requires that.
     """
     plan = dossier.document.plans[index]
     if plan.problem is None:
