@@ -19,7 +19,7 @@ of changes, the result is None.
 The price is the growth of the peaks, summed over the plans. If placing every buffer apart is a cure
 as well, no cure costs more than that. A wait costs no bytes, but overlap: the number of pairs of
 ops that can no longer run at once. A race caused by reuse can also be cured by placing its buffers
-apart. This other cure is the cure's `alternative`.
+apart; the field `alternative` of the first cure has this second cure.
 
 `minimal` is True if each change was left out once, and a violation came back each time.
 

@@ -43,7 +43,7 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @metered
 def loads(data: bytes | str, source: str = "document") -> Document:
-    """Return the document in `data` (UTF-8 JSON); `source` names it in errors.
+    """Return the document in `data` (UTF-8 JSON); `source` is the document's name in errors.
 
     O(size). Raises DocumentError, with place and rule, if `data` is not a well-formed document.
     """
