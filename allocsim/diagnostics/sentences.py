@@ -70,15 +70,15 @@ class _Record:
         index = self.v.buffer if index is None else index
         return f"buffer {index} {self.facts.buffer(program or self.program, index or 0)[0]!r}"
 
-    def slot(self, index: int | None = None) -> str:
+    def slot(self, index: int | None = None, *, whole: bool = False) -> str:
         """Return the addresses of a buffer as `cpu[128, 384)`, or words for a buffer outside the
-        arenas.
+        arenas. If `whole`, return the addresses of its slot, whose size may differ.
         """
         index = (self.v.buffer if index is None else index) or 0
         place = self.facts.slot(self.v.plan or 0, index)
         if place.arena < 0:
             return "memory of its own" if place.own else "no slot"
-        end = place.offset + self.facts.nbytes(self.program, index, self._end)
+        end = place.offset + (place.nbytes if whole else self.facts.nbytes(self.program, index, self._end))
         return f"{self.facts.arena(self.program, place.arena)[0]}[{place.offset}, {end})"
 
     def bytes(self) -> str:
@@ -334,8 +334,8 @@ def _over_live(r: _Record) -> str:
     low, high = max(shift, 0), min(one.nbytes, shift + other.nbytes)
     shared = f"bytes [{low}, {high})" if low < high else "no bytes"
     return (
-        f"{_event(r, 'allocates')} in {r.slot()} over {r.buffer(r.v.other_buffer)} in {r.slot(r.v.other_buffer)}, "
-        f"which is still allocated; their slots share {shared} of the first slot"
+        f"{_event(r, 'allocates')} in {r.slot(whole=True)} over {r.buffer(r.v.other_buffer)} in "
+        f"{r.slot(r.v.other_buffer, whole=True)}, which is still allocated; their slots share {shared} of the first slot"
     )
 
 

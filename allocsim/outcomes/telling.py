@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 80
 
 NOT_ASKED: Final = (
-    "which of several reasons spoils a place was not asked of every place: the steps set for that are spent; "
+    "for some wrong reads, several possible causes were not tried one by one: the steps are spent; "
     "the writer found is believed"
 )
 """A line that is printed once, if not all causes were `asked`."""
@@ -120,7 +120,7 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     if outcome.examined["S"].why == NO_PLAN:
         yield f"  {MAKE_A_PLAN}"
     for what in outcome.report.unexamined:
-        yield from wrapped(f"not examined: {what}; the steps set for it are spent (--unbounded)", "  ", "    ")
+        yield from wrapped(f"not examined: {what}; the steps allowed for this check are spent (--unbounded)", "  ", "    ")
     if violations:
         yield from _grouped(outcome, outcome.report)
 

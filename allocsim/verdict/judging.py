@@ -136,7 +136,7 @@ def _clauses(
         parts.append(f"cure: {_priced(said)}{against}{cut}")
         if isinstance(said, Cure) and said.alternative is not None:
             parts.append(f"or {_priced(said.alternative)}")
-    parts += [f"not examined: {what}; the steps set for it are spent" for what in dossier.report.unexamined]
+    parts += [f"not examined: {what}; the steps allowed for this check are spent" for what in dossier.report.unexamined]
     unsought = sum(not cause.sought for cause in causes)
     if unsought:
         parts.append(f"cures of {unsought} causes were not looked for to the end: the steps set for them are spent")

@@ -161,7 +161,7 @@ def _judged(case: TrialDocument, findings: Findings, *, of_each_kind: bool = Fal
     if unexamined and not count:
         left = "; ".join(unexamined)
         rule = f"there is no verdict: no violation was found, but these parts were not examined: {left}; --unbounded examines all"
-        raise ModelError("runs", f"{rule}; the steps set for it are spent")
+        raise ModelError("runs", f"{rule}; the steps allowed for this check are spent")
     return {
         "violations": findings.listed("violation", of_each_kind=of_each_kind),
         "warnings": findings.listed("warning", of_each_kind=of_each_kind),

@@ -202,7 +202,9 @@ class _Book:
 
 
 def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | None]:
-    """Return the first failing condition for a permissible pair, and the op at which it fails."""
+    """Return the condition of a permissible pair that fails at every op, and an op at which it fails:
+    the first that keeps the conditions before.
+    """
     accesses, live = hand_overs.accesses, hand_overs.live
     if not (len(live.of(donor)) and len(live.of(recipient))):
         return "unaccessed", None
@@ -212,7 +214,8 @@ def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | 
     meeting = np.intersect1d(accesses.read_op[gives], accesses.write_op[takes])
     if not len(meeting):
         return "apart", None
-    op = int(meeting[0])
-    if not np.any(hand_overs.given[gives] >= 0):
-        return "not given", op
-    return ("undeclared" if np.any(hand_overs.taken[takes] >= 0) else "not taken"), op
+    given = np.intersect1d(meeting, accesses.read_op[gives[hand_overs.given[gives] >= 0]])
+    if not len(given):
+        return "not given", int(meeting[0])
+    taken = np.intersect1d(given, accesses.write_op[takes[hand_overs.taken[takes] >= 0]])
+    return ("undeclared", int(taken[0])) if len(taken) else ("not taken", int(given[0]))

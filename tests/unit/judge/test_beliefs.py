@@ -111,6 +111,27 @@ def test_a_pair_that_must_not_lie_at_one_address_says_why(program, pair, reason)
     assert reason in found.message
 
 
+@pytest.mark.parametrize(
+    ("writes", "reason"),
+    [((), "op 3 'f' does not declare this pair"), (("x.over",), "op 3 'f' does not only read the donor")],
+)
+def test_a_reason_is_true_of_the_op_that_it_names(tiny, writes, reason):
+    """Op 1 only reads the donor; that is no reason for or against op 3, which is the only one that could hand over."""
+    b = tiny()
+    x = b.uploaded("x", 4)
+    y = b.buffer("y", 16)
+    old, new, last = (b.value(name, y, "f32", (4,)) for name in ("y.old", "y.new", "y.last"))
+    b.op("k", (x, old), (new,), in_place=())
+    again = b.value("x.again", 0, "f32", (4,))
+    b.op("host.write", (), (again,))
+    b.op("f", (again,), (last, *(b.value(name, 0, "f32", (4,)) for name in writes)), in_place=())
+    problem = Problem.of(b.build(), start=[0, 0], stop=[9, 9], pinned=[0, 1], may_share=[(0, 1)])
+
+    (found,) = [v for v in check(Document.of(problem)).violations if v.kind == "BadShare"]
+
+    assert reason in found.message
+
+
 def shared(tiny, *, operands=1, layout=None, in_place=((0, 0),), mutate=False):
     """Judge the belief that y may take the place of x."""
     b = tiny()

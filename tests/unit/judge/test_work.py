@@ -78,7 +78,7 @@ def test_a_session_with_more_overlapping_runs_than_are_supported_is_refused() ->
     whole = _session(1, late=False)
     run = whole.runs[0]
     many = [run, *(Run(program=run.program, plan=run.plan, after=()) for _ in range(1 << 15))]
-    with pytest.raises(ModelError, match="32769 runs, of which some overlap; at most 32768"):
+    with pytest.raises(ModelError, match="32769 runs are given; at most 32768 runs are supported if some overlap"):
         check(replace(whole, session=tuple(many)))
 
 
