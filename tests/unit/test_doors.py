@@ -197,7 +197,7 @@ KIND = Door(
         ),
         "docs/format.md": (
             (
-                "| `LifetimeTooLong` (warning) | a believed lifetime has a step outside all segments, unless the buffer is pinned |\n",
+                "| `LifetimeTooLong` (warning) | a believed lifetime, without its gaps, has a step outside all segments, unless the buffer is pinned or no op accesses it |\n",
                 "| `Oversized` (warning) | a slot is larger than its buffer |\n",
             ),
         ),

@@ -31,8 +31,9 @@ from allocsim.systems.ggml.access.workspace import LibraryWorkspace
 from allocsim.systems.ggml.capture.graph_rebuilding import GAP
 from allocsim.systems.ggml.random_graphs.graph_recipes import Built, ran
 from allocsim.systems.ggml.random_graphs.placed_graph import PlacedGraph, lies_over, surely_sound
+from allocsim.verdict.naming import NAMES
 
-NOT_TOLD: Final = "C05 caller: the host reads the buffer, and the planner was not told"
+NOT_TOLD: Final = next(f"{row.class_} {row.party}: {row.evidence}" for row in NAMES if row.mends == ("pin",))
 """The cause of a fault in which the planner reuses memory of a view that is flagged OUTPUT."""
 
 

@@ -79,7 +79,7 @@ CURES = {
     "extended_behind_a_reset": "keep the memory of x until every run that reads it has ended",
     "weights_freed": "keep the memory of w until every run that reads it has ended",
     "replaced_then_run": "keep the memory of x until every run that reads it has ended",
-    "planned_over_then_run": "upload x before every run, behind each run of another program that takes its bytes",
+    "planned_over_then_run": "upload x before every run, after each run of another program that reuses its bytes",
     "input_once": "upload x before every run",
 }
 """Program whose upload is gone, or left out -> the cure."""
