@@ -18,8 +18,8 @@ RUN: Final = 150
 """The steps for judging a run, in addition to its ops: the work done once for each run."""
 
 STREAMS: Final = 8
-"""With up to 8 streams, a listed race costs as much as any violation. Every three further streams
-cost another step, because a race is judged by clocks with a number for each stream."""
+"""With up to 8 streams, a race in the list takes as many steps as any other violation. Every three
+further streams add a step, because a race is judged by clocks with a number for each stream."""
 
 FEW: Final = 1000
 """Listed violations cost half a step each, or a step for each one beyond 1,000 if that is more."""

@@ -1,5 +1,5 @@
-"""Mend the parts of a document other than slots: waits of programs, uploads of runs, and beliefs.
-References between the parts stay correct.
+"""Mend the parts of a document other than slots: the waits of a program, the uploads by the host
+before a run, and the beliefs of a planner. References between the parts stay correct.
 
 This module does not examine the slots (`allocsim.cure.drafting`).
 """

@@ -120,7 +120,9 @@ def lines_of(outcome: Outcome, *, violations: bool = True) -> Iterator[str]:
     if outcome.examined["S"].why == NO_PLAN:
         yield f"  {MAKE_A_PLAN}"
     for what in outcome.report.unexamined:
-        yield from wrapped(f"not examined: {what}; the steps allowed for this check are spent (--unbounded)", "  ", "    ")
+        yield from wrapped(
+            f"not examined: {what}; the steps allowed for this check are spent (--unbounded)", "  ", "    "
+        )
     if violations:
         yield from _grouped(outcome, outcome.report)
 

@@ -12,8 +12,8 @@ has the system's rules: which op may write over which operand, and when a lifeti
 called, or is a script for an interpreter that has the system.
 
 Each format is a row of `FORMATS`: a test of a file's first bytes, a reader, and for some formats a
-writer. The header of a reader states the source's conventions of time and bytes, which the reader
-converts once. A reader runs no code and checks every number. A damaged file raises one
+writer. The module docstring of a reader states how its format counts time and bytes; the reader
+converts both once. A reader runs no code and checks every number. A damaged file raises one
 `DocumentError` with file, place and rule. A file that no row recognises is read as a native
 document. The tests judge a clean, a convicted and a damaged sample of each format; they fail for a
 row without samples.

@@ -271,8 +271,9 @@ def carried_over(dossier: Dossier, mend: Change, violations: Sequence[Violation]
 
 
 def _rows(table: str) -> tuple[NamingRow, ...]:
-    """Return the rows of a text table. The columns are: kinds of change; class and party; the name
-    of a function of this module, or nothing; evidence.
+    """Return the rows of a text table. Its columns: the kinds of change that a row names; the class
+    of the cause and the party at fault; the function of this module that must hold too, if any;
+    the evidence.
     """
     return tuple(
         NamingRow(tuple(mends.split(", ")), evidence, class_, party, globals()[fact] if fact else None)

@@ -16,7 +16,7 @@ SCENARIO = GgmlFault(
     reports="S R D",
     not_run="H P K",
     caught=(
-        "A comparison of two steps with the first step run twice: the second gradient is the sum of both. Or a shadow "
+        "Running the first step twice and comparing the gradients: the second is the sum of the two. Or a shadow "
         "memory of the bytes zeroed in this run."
     ),
 )

@@ -7,9 +7,9 @@ SCENARIO = SmallScenario(
     title="the planner follows an alias of an alias one level only",
     source="https://github.com/pytorch/pytorch/issues/100314",
     story=(
-        "The use of an alias was not counted as a use of its base. The fix counts the names of aliases too, and its "
-        "author asks about nested aliases. Here is a nested alias: the planner follows one level, and the base dies "
-        "early."
+        "The use of an alias was not counted as a use of its base. The fix of PyTorch also counts uses through an "
+        "alias; its author leaves open whether an alias of an alias is counted. This scenario has an alias of an "
+        "alias: the planner follows one level, and the base dies early."
     ),
     sound=SmallDocument(
         text=("x = host.write; s = f x; v:s = view s; w:s = view v; n = use v; r = g n; o = add r w; host.read o"),

@@ -202,8 +202,8 @@ class _Book:
 
 
 def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | None]:
-    """Return the condition of a permissible pair that fails at every op, and an op at which it fails:
-    the first that keeps the conditions before.
+    """Return the condition of a permissible pair that fails at every op. Return with it the first
+    op that meets the conditions before it.
     """
     accesses, live = hand_overs.accesses, hand_overs.live
     if not (len(live.of(donor)) and len(live.of(recipient))):

@@ -16,10 +16,10 @@ of the allocation's size. Memory from outside the execute is placed apart. A cop
 A dispatch changes a binding `rw` in place, or only writes the binding if nothing was written there
 before. Statements that move no bytes (`flush`) are not counted, because they do not exist yet when
 IREE counts statements. If a dispatch writes bytes through one binding and may read them through
-another, the result is a new buffer over the buffer that is read. Whether this overlap is safe is
-unknown, because the text has only the bound bytes, not the read bytes (`check --strict` accuses the
-plan). Safety is also unknown for an argument that is written and returned. A number known only at
-run time has a guessed value (`iree_text.Guess`), which the program's name states.
+another, the reader makes the result a new buffer at the bytes of the other. Whether this overlap is
+safe is unknown, because the text has only the bound bytes, not the read bytes (`check --strict`
+accuses the plan). Safety is also unknown for an argument that is written and returned. A number
+known only at run time has a guessed value (`iree_text.Guess`), which the program's name states.
 
 What this module does not see: other numbers than the guessed ones; later iterations of a loop;
 buffers that IREE merged into one slice before the pass (in-place updates, elided copies); whether

@@ -121,8 +121,9 @@ def _unpickled(data: bytes, source: str) -> Any:
 
 
 def _scan(data: bytes) -> None:
-    """Raise ValueError if an op is not needed for plain containers, or if a length or a memo entry
-    exceeds the size of the file. The unpickler would allocate memory of that size. O(bytes).
+    """Raise ValueError if the pickle has an opcode that plain containers do not need, or if a length
+    or a memo index exceeds the size of the file. The unpickler would allocate memory of that size.
+    O(bytes).
     """
     at, size = 0, len(data)
     while at < size:

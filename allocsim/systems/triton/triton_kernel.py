@@ -60,7 +60,7 @@ MOST_TURNS: Final = 34
 """The most turns of a loop; an upper bound of `2p + 2`."""
 
 TURNS_OUTSIDE: Final = 3
-"""The number of turns that is enough for a loop with an inner loop."""
+"""The iterations after which a walk may end in a loop that has an inner loop."""
 
 
 def looks_like(head: bytes) -> bool:

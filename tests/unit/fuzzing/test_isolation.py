@@ -9,6 +9,7 @@ import pytest
 
 from allocsim.allocators import ALLOCATORS
 from allocsim.errors import AllocsimError
+from allocsim.files import frames
 from allocsim.fuzzing import CampaignSpec, FuzzCase, Target, campaign, worker
 from allocsim.fuzzing import target as targets
 from allocsim.fuzzing.fuzz_case import same_plan
@@ -79,18 +80,18 @@ def test_a_frame_that_comes_between_two_looks_is_heard_before_the_end_of_its_wri
     (replies, answering), (control, telling) = os.pipe(), os.pipe()
     for end, what in ((answering, "the answer"), (telling, "the end")):
         with os.fdopen(end, "wb") as pipe:
-            worker.send(pipe, what)
+            frames.send(pipe, what)
     looks = iter(
         [([control], [], [])]
     )  # the system looked at the first pipe before, and at the second after, both were written
-    true_select = targets.select.select
-    monkeypatch.setattr(targets.select, "select", lambda *asked: next(looks, None) or true_select(*asked))
-    frames, other = targets.Frames(replies), targets.Frames(control)
+    true_select = frames.select.select
+    monkeypatch.setattr(frames.select, "select", lambda *asked: next(looks, None) or true_select(*asked))
+    one, other = frames.Frames(replies), frames.Frames(control)
 
-    assert frames.receive(0.0, other=other) == "the answer"
+    assert one.receive(0.0, other=other) == "the answer"
     with pytest.raises(EOFError):
-        frames.receive(0.0, other=other)
-    frames.close()
+        one.receive(0.0, other=other)
+    one.close()
     other.close()
 
 

@@ -59,7 +59,7 @@ ROWS_BELOW: Final[dict[tuple[str, int], Callable[[list[Row | None], Row], int]]]
 }
 """(op, slot) -> a function of sources and result that returns the exclusive bound of the integers.
 
-For all other pairs the bound is 1, so that the integers are 0.
+Every other pair of an op and a slot has the bound 1, so its integers are all 0.
 """
 
 

@@ -124,7 +124,7 @@ def roots_of(rows: Rows) -> list[int]:
 
 
 def rebuild(ws: LibraryWorkspace, rows: Rows, offsets: Mapping[int, int]) -> RebuiltGraph:
-    """Make the live tensors of rows, with the roots placed as the docstring of the module
+    """Make a tensor of the library for each row, with the roots placed as the module docstring
     describes. Raises EngineError if a row cannot become a tensor, an offset is negative, or the
     graph needs more than `MOST_BYTES`.
     """

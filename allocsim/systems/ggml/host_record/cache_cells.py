@@ -317,8 +317,8 @@ class _Memory:
                 self._moved(call, low, high)
 
     def _emptied(self, named: int | None) -> None:
-        """Remove a sequence, or all sequences (-1), from `restored` and `broken`: its cells are
-        gone or known again. If `named` is None, nothing is removed.
+        """Take a sequence, or all sequences (-1), out of `restored` and `broken`, because its cells
+        were removed or their content is known from here on. If `named` is None, take out nothing.
         """
         gone = {*self.restored, *self.broken} if named == -1 else {named}
         self.restored, self.broken = self.restored - gone, self.broken - gone

@@ -317,7 +317,7 @@ def _told_of_split(child: Child, recipe: GraphRecipe, split: SplitRun, known: Co
         return None
     old = report.clean and stale_copies(split.rows)
     found = dict.fromkeys(violation.kind for violation in report.violations) or map(str, split.differing)
-    words = f"on two backends, {split.splits} splits: {'outputs ' if report.clean else ''}{', '.join(found)}"
+    words = f"on two backends, {split.splits} splits: {'wrong outputs ' if report.clean else ''}{', '.join(found)}"
     cause = OLD_COPY if old else f"on two backends: {_cause(child, planned, known, numbers=bool(split.differing))}"
     return FuzzedFault(seed=recipe.seed, kind=SPLIT, words=words, recipe=recipe, rows=split.rows, cause=cause)
 

@@ -136,7 +136,7 @@ def shares_bytes(graph: PlacedGraph) -> bool:
 
 
 def surely_sound(graph: PlacedGraph) -> bool:
-    """Return True only if S finds nothing in the plan, by the rules of the module's contract."""
+    """Return True only if the plan is surely sound by the rules in the docstring of the module."""
     if (graph.root < 0).any() or (graph.sources == -2).any():
         return False
     ops = graph.library.ops
