@@ -121,9 +121,10 @@ def _unpickled(data: bytes, source: str) -> Any:
 
 
 def _scan(data: bytes) -> None:
-    """Raise ValueError if the pickle has an opcode that plain containers do not need, or if a length
-    or a memo index exceeds the size of the file. The unpickler would allocate memory of that size.
-    O(bytes).
+    """Raise ValueError if the pickle has an opcode that plain containers do not need.
+
+    Raise it too if a length or a memo index exceeds the size of the file, because the unpickler
+    would allocate memory of that size. O(bytes).
     """
     at, size = 0, len(data)
     while at < size:
