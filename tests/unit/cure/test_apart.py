@@ -1,6 +1,7 @@
 """Every buffer in bytes of its own: where exactly, beside what is told, what lasts and what an arena holds."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -94,6 +95,16 @@ def test_what_lasts_is_aligned_as_the_strictest_of_its_plans_asks():
     """s is at the end of t for the first program, and at the next multiple of 64 for the second."""
     (one, other) = offsets(lasting([([("t", 80, 64), ("s", 8, 16)], [], {}), ([("t", 80, 64), ("s", 8, 64)], [], {})]))
     assert one == other == [0, 128]
+
+
+def test_what_lasts_has_the_bytes_that_the_most_generous_of_its_plans_believes_it_needs():
+    states = [("s", 8, 8), ("t", 8, 8)]
+    small, large = lasting([(states, [], {}), (states, [], {})]).plans
+    believed = replace(large, problem=belief(large.program, nbytes=[16, 8], own=()))
+    for pair in ((small, believed), (believed, small)):
+        (one, other) = offsets(Document.of(*(Run.of(each) for each in pair)))
+        assert one == other
+        assert one[1] >= one[0] + 16 or one[1] + 8 <= one[0]
 
 
 def test_what_lasts_lies_in_the_lowest_bytes_that_are_free_in_all_plans():

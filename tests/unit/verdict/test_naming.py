@@ -10,7 +10,7 @@ from encodings_2 import case, exchanged, permuted
 
 from allocsim import loads
 from allocsim.judge.fast import Violation
-from allocsim.model import Document, Event, Role, Run
+from allocsim.model import Document, Event, Problem, Role, Run
 from allocsim.programs.allocator_trace import trace
 from allocsim.programs.builder import ProgramBuilder, plan_of
 from allocsim.verdict import NAMES, judge
@@ -671,6 +671,20 @@ def test_each_row_names_victim_writer_and_reader(planted):
 @pytest.mark.parametrize("planted", [p for p in CASES if p.belief], ids=name)
 def test_the_belief_that_failed_is_said_in_words(planted):
     assert triggered(planted)[0].belief == planted.belief
+
+
+@pytest.mark.parametrize(("stop", "said"), [(2, True), (4, False)])
+def test_a_belief_failed_only_if_the_problem_lets_the_buffer_end_before_its_run_does(stop, said):
+    """A run of another program takes the bytes of x between two runs, of which the second has no upload."""
+    made, between = program("x = host.write; y = f x; z = g y; host.read z"), program("q = host.write; host.read q")
+    told = Problem.of(made, start=[0, 1, 2], stop=[stop, 3, 4], pinned=[2])
+    planned = plan(made, "x=0 y=64 z=128", told)
+    document = Document.of(Run.of(planned), Run.of(plan(between, "q=0")), Run.of(planned, skip=(0,)))
+
+    (cause,) = judge(Evidence(document=document)).causes
+
+    assert cause.change.kind == "upload"
+    assert ("x is free from step" in (cause.belief or "")) is said
 
 
 def test_every_row_has_a_document():
