@@ -15,7 +15,8 @@ overwritten bytes show as wrong numbers instead of a crash. S judges the case in
 
 D has one of four statuses. `equal` means that all bits are equal. `differs` means that some differ;
 if known, the row names the op that goes wrong by itself. `refused` means that the plan cannot be
-bound. `covered` means that a pin case need not be executed (`allocsim.r_replay.pins`).
+bound. `covered` means that D does not execute a pin case, because S finds nothing and earlier cases
+executed all in-place pairs of its plan (`allocsim.r_replay.pins`).
 
 Complexity: one planning and one check for each pin case, and two runs for each executed case.
 

@@ -110,9 +110,10 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
 
 
 def summary(workload: Workload, trained: Trained, *, against: Trained, default: Trained) -> TrainingSummary:
-    """Return a training run summed up, with the gradients of three steps against the reference.
+    """Return the summary of a training run. It compares gradients with the gradients of `against`.
 
-    The three steps are the first, the first in which the default run differs, and the last.
+    The gradients of three steps are compared: the first step, the first step in which the default
+    run differs, and the last step.
     """
     shown = sorted({1, default.first_difference or 1, len(trained.loss)})
     rows = [

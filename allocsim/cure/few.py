@@ -16,7 +16,7 @@ A slot with a place stated by the problem (`fixed`, `own`) is never moved.
 Complexity: O(n log n) for each body, for n slots. A double move has this cost for each of at most
 `NEIGHBOURS` neighbours.
 
-This module does not examine whether a move cures anything.
+This module does not examine whether a move removes violations; the caller judges each move.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ FEW: Final = frozenset({"lifetime", "pair", "pin", "size", "slot", "state", "add
 """Kinds of change that few moves can make."""
 
 NEIGHBOURS: Final = 32
-"""The largest number of slots tried as a body's neighbour; the nearest in size come first."""
+"""The most neighbours tried for each body; the slots nearest in size are tried first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ peak is taken, then the choice with the fewest moved slots.
 
 Complexity: O(buffers) for each buffer moved.
 
-This module does not examine whether the draft cures.
+This module does not examine whether the draft removes the violations; `allocsim.cure` judges it.
 """
 
 from collections.abc import Sequence

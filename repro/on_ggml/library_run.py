@@ -186,8 +186,8 @@ def train(
 def summary(
     experiment: LibraryExperiment, found: Steps, reference: Steps, shown: set[int], first_difference: int | None
 ) -> TrainingSummary:
-    """Return a training run summed up; gradients of the steps `shown` are compared with those of
-    the reference.
+    """Return the summary of a training run. It compares the gradients of the steps `shown` with the
+    gradients of the same steps in `reference`.
     """
     return TrainingSummary(
         arena_bytes=found.nbytes,

@@ -1,10 +1,10 @@
-"""A split without inputs does not wait for an asynchronous reader."""
+"""A split without inputs overwrites a slot and does not wait for the slot's asynchronous reader."""
 
 from repro import SmallDocument, SmallScenario
 
 SCENARIO = SmallScenario(
     name="inputless-split",
-    title="a split without inputs does not wait for an asynchronous reader",
+    title="a split without inputs overwrites a slot and does not wait for the slot's asynchronous reader",
     source="https://github.com/ggml-org/llama.cpp/pull/26040",
     story=(
         "A split that has no inputs waits for nothing. So this split overwrites a slot that an asynchronous split still "

@@ -172,7 +172,7 @@ def _subgraph(row: Table, kinds: list[str], buffers: list[Table], subgraphs: int
     offsets = {} if plan is None else {index: int(at) for index, at in enumerate(plan.tolist()) if at != -1}
     low = min(offsets.values(), default=0)
     if low < 0:
-        raise row.refuse(f"{PLAN} has the offset {low}; the only negative offset is -1, for a tensor without one")
+        raise row.refuse(f"{PLAN} has the offset {low}; the only negative value allowed is -1, for no offset")
     return Subgraph(
         name=row.text(4, "name") or "main",
         tensors=tensors,

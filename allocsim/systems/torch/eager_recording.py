@@ -27,8 +27,8 @@ device, or a copy between devices. On other accelerators the host's order is rec
 In place. If the schema of an operator marks an operand as written, the operator is a mutation, and
 its result may have exactly the bytes of that operand. Another operand may have exactly the bytes of
 a result if the operator is tagged pointwise. Operands that `operators.READ_OFTEN` lists may not
-overlap a result. For any other operator the pairs are unknown: the judge accepts an exact alias and
-counts it.
+overlap a result. For any other operator, the schema does not tell which operands may share bytes
+with a result. The judge then accepts an exact alias and counts it as an assumption.
 
 Writes of the host. If an operator allocates host memory without writing it (`empty`), the recording
 fills the first bytes with a mark. If the mark has changed at the first read, the host wrote the

@@ -136,10 +136,11 @@ def believed(
 def with_sharing(plan: Plan, cut: Bools) -> Plan:
     """Return the plan with a belief about the buffers that may share bytes.
 
-    If an op's result and an operand have the same slot and their ranges meet at the op, XLA
-    believes that they may share bytes. These pairs are added to the belief unless the ops declare
-    all of them. Before that, `_apart` moves the ends of the ranges that XLA cut (`cut`). A plan
-    without a problem is returned unchanged. O(operands x results).
+    First, `_apart` corrects the ends of ranges: if XLA cut a range (`cut`) before the last use of
+    its buffer, the range is extended to that use. Then, if an op's result and an operand have the
+    same slot and their ranges meet at the op, XLA believes that the two may share bytes. These
+    pairs are added to the belief unless the ops declare all of these pairs. A plan without a
+    problem is returned unchanged. O(operands x results).
     """
     if plan.problem is None:
         return plan

@@ -126,7 +126,7 @@ class _Walk:
         self.latest = -1
         """The step of the last op on the main stream."""
         self.caller: list[int] = []
-        """The values of the parameters with memory that no output may take."""
+        """The values of the parameters that are not donated; no output may use their memory."""
         self.groups: dict[Parts, str] = {}
         """The parts of the ranks that take part in a collective -> the name of the group."""
         self.unread = False
@@ -431,8 +431,8 @@ class _Walk:
         return self.left_by(row, left)
 
     def left_by(self, row: Instruction, sides: Held) -> Held:
-        """Pass values on to the results of a loop or conditional. The time continues from the time
-        of the instruction, even if the computation that ran last comes earlier in XLA's sequence.
+        """Pass values on to the results of a loop or conditional. Then begin an event at the time
+        of the loop or conditional in XLA's sequence, which is after all times of its computations.
         """
         found = self.phi(row, sides)
         if self.live is not None and row.name in self.live.time:

@@ -161,7 +161,9 @@ class _Session:
                 yield document_of(part, programs, self.host.done)
 
     def at_once(self) -> Iterator[Document]:
-        """Yield the new documents of concurrent backends in the last `MOST_RUNS` runs."""
+        """Yield the documents of concurrent backends that were not yielded before. Only the last
+        `MOST_RUNS` runs are examined.
+        """
         before = self.runs[-MOST_RUNS - 1].event if len(self.runs) > MOST_RUNS else -1
         yield from at_once(self.host.log, self.runs[-MOST_RUNS:], before, self.given)
 

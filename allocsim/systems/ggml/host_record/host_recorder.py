@@ -68,9 +68,10 @@ def started(
 ) -> AbstractContextManager["subprocess.Popen[bytes]"]:
     """Start a program under the recorder, and wait for the program at the end of the `with` block.
 
-    The log also has the elements of leafs of up to `elements` bytes. The first process that calls
-    ggml writes the file `log`, and each further process writes `log.PID`. If no process calls ggml,
-    there is no log. Raises EngineError if the program cannot be run or a log of that name exists.
+    The log also has the elements of each leaf in host memory that has at most `elements` bytes. The
+    first process that calls ggml writes the file `log`, and each further process writes `log.PID`.
+    If no process calls ggml, there is no log. Raises EngineError if the program cannot be run or
+    a log of that name exists.
     """
     return preloaded.started(RECORDER, command, log, variable=LOG, more={ELEMENTS: str(elements)})
 

@@ -68,7 +68,8 @@ class Step:
     copy: int | None = None
     """The number of the input copy that the run uses, if the scheduler keeps several copies."""
     taken: tuple[tuple[str, str], ...] = ()
-    """Each leaf without upload, and the name of the computation or upload that overwrote it."""
+    """A pair of names for each leaf that was overwritten and not uploaded again before the run: the
+    leaf, and the computation or upload that overwrote it."""
 
     @property
     def key(self) -> Hashable:

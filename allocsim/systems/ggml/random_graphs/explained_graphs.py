@@ -94,8 +94,8 @@ def _fewest(
     known: Collection[str],
     arrange: Callable[[], ArrangedGraph],
 ) -> tuple[str, ...] | None:
-    """Return the fewest kernel causes that must be avoided: none, one, or else all that the graph
-    has; None if a fault remains even without them.
+    """Return the known kernel causes that must be avoided so that the graph has no fault: no cause,
+    one cause, or else all that the graph has. None: a fault remains even if all are avoided.
     """
     met = _without(ws, built, apart, known, arrange())
     fewer = [(), *((cause,) for cause in met)] if met is not None and len(met) > 1 else []

@@ -80,7 +80,8 @@ class FuzzedFault:
     kind: str
     """`crash`, `unsound`, `differs`, or `split`: wrong only on two backends."""
     words: str
-    """ggml's message, the kinds of violation, or the differing outputs under each plan."""
+    """The fault in words: ggml's message about a crash, the kinds of violation, the outputs that
+    differ under each plan, or that a known cause explains the fault."""
     recipe: GraphRecipe
     cause: str = ""
     """The name of the cause; findings of one cause have equal names."""

@@ -444,9 +444,10 @@ def _case(g: Generator) -> None:
 
 
 def _turn(g: Generator) -> None:
-    """Add the case of this seed's turn. If the turn is a pair, an op makes the source and the other
-    operands have memory of their own, so the planner chooses the source. No other op reads the
-    source, except a later op that `_called` sometimes adds as a reader of operand 0.
+    """Add the case of this seed's turn. If the turn is a pair (op, source slot), a `dup` makes the
+    operand in that slot. All other operands are leafs with memory of their own, so the planner can
+    reuse only the memory of the `dup`'s result. No other op reads that result, except a later op
+    that `_called` sometimes adds as a reader of operand 0.
     """
     op, slot = turns()[g.seed % len(turns())]
     if slot is None:

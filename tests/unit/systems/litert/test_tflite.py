@@ -99,7 +99,7 @@ def test_the_table_names_kinds_of_the_schema():
 @pytest.mark.parametrize(
     ("new", "rule"),
     [
-        ((128, 144, -1, 160, -2), "has the offset -2; the only negative offset is -1"),
+        ((128, 144, -1, 160, -2), "has the offset -2; the only negative value allowed is -1"),
         ((-2147483648, 144, -1, 160, 176), "has the offset -2147483648"),
     ],
 )
