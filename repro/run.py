@@ -110,10 +110,9 @@ def run(scenario: Scenario, options: EngineOptions, *, progress: Progress = sile
 
 
 def summary(workload: Workload, trained: Trained, *, against: Trained, default: Trained) -> TrainingSummary:
-    """Return the summary of a training run. It compares gradients with the gradients of `against`.
+    """Return the summary of a training run; gradients of three steps are compared with `against`.
 
-    The gradients of three steps are compared: the first step, the first step in which the default
-    run differs, and the last step.
+    The three steps are the first, the first in which the default run differs, and the last.
     """
     shown = sorted({1, default.first_difference or 1, len(trained.loss)})
     rows = [

@@ -1,9 +1,8 @@
 """Run and judge a scenario without and with its defect, for `repro show` and `repro gallery`.
 
-Each scenario has two sides: the result without the defect, and the result with the defect. For a
-small scenario, the sides are its sound twin and its faulty document. A scenario of the engine is
-trained once for each side, at a small size. A fault of ggml runs once for each side, on the first
-library that can be opened.
+Each scenario has two sides, without and with its defect. For a small scenario, the sides are its
+sound twin and its faulty document. A scenario of the engine is trained at a small size on each
+side. A fault of ggml runs on the first library that can be opened.
 
 What this module does not see: how the two sides are printed, and the page of the gallery.
 """

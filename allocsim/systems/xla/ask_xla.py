@@ -82,7 +82,7 @@ def _arena(rows: Sequence[AskedBuffer], steps: int) -> list[int]:
 
 
 def _slots(text: str, names: dict[str, int]) -> dict[int, int]:
-    """Return array -> offset in bytes from an assignment's text; `names` maps sorts to arrays."""
+    """Read array -> offset in bytes from an assignment; `names` maps sort names to arrays."""
     found: dict[int, int] = {}
     size = base = end = 0
     for line in text.splitlines():

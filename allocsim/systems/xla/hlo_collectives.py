@@ -45,7 +45,7 @@ UNREAD: Final = COLLECTIVES | {"ragged-all-to-all", "send", "recv"}
 """All collective instructions, including kinds with participants that are not read here."""
 
 BY_PARTITION: Final = frozenset(("all-to-all", "collective-permute", "collective-broadcast"))
-"""Kinds of collectives: if such an instruction has a channel, its group numbers are partitions."""
+"""Kinds of collectives in which, with a channel, the numbers of a group are partitions."""
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -64,9 +64,9 @@ class RankedCollective:
 
 
 def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
-    """Return the ranks that take part in an instruction, for `ranks` ranks in all. Return None if
-    the instruction is not a collective with a channel, if the form of its groups is not supported,
-    or for other than 2 to `MOST` ranks. O(ranks).
+    """Return the ranks that take part in an instruction, if there are `ranks` ranks in all. Return
+    None if the instruction is not a collective with a channel, if the form of its groups is not
+    supported, or if `ranks` is not between 2 and `MOST`. O(ranks).
     """
     kind = row.opcode.removesuffix("-start")
     if row.opcode not in COLLECTIVES or row.number("channel_id") is None or not 1 < ranks <= MOST:
@@ -89,7 +89,7 @@ def meeting_of(row: Instruction, ranks: int) -> RankedCollective | None:
 
 
 def _parts(attributes: str, whole: Parts) -> Parts | None:
-    """Return the parts in `replica_groups`; `whole` if it is absent, None for another form."""
+    """Return the parts in `replica_groups`; `whole` without this attribute, None if unreadable."""
     if lists := _LISTS.search(attributes):
         return tuple(_numbers(lists[1])) or whole
     if array := _ARRAY.search(attributes):

@@ -49,7 +49,7 @@ class LiveRanges:
     time: Mapping[str, int]
     """Instruction -> its position in the sequence."""
     ranges: Mapping[Key, tuple[int, int]]
-    """Value -> the first and last time of its range, which is closed."""
+    """Value -> the first and the last time of its range; both belong to the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ def with_sharing(plan: Plan, cut: Bools) -> Plan:
 def _apart(plan: Plan, problem: Problem, cut: Bools) -> Problem:
     """Return the belief without the cuts that XLA makes between values of one buffer
     (`NormalizeAliasedBuffers`). XLA ends a cut range at the op where the next range of its slot
-    begins. Here the range ends after the last use of the buffer if this use is later. Otherwise it
-    ends before that op if the op does not read the buffer.
+    begins. In the returned belief, the range ends after the buffer's last use if this use is later
+    than the cut. Otherwise the range ends before that op, if the op does not read the buffer.
     """
     ops, home = plan.program.ops, plan.program.values.buffer
     count = len(plan.arena)

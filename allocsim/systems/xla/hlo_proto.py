@@ -64,7 +64,7 @@ class HloProtoModule:
         )
 
     def instructions(self, computation: str) -> tuple[Instruction, ...]:
-        """Return the instructions of a computation in schedule order, otherwise in file order.
+        """Return the instructions of a computation in the order of its schedule, else of the file.
 
         Raises DocumentError for an unknown computation and for bytes that are not instructions.
         """

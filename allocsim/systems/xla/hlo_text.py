@@ -114,7 +114,7 @@ class HloModule:
     entry: str
     scheduled: bool
     donated: frozenset[int]
-    """The numbers of the parameters with memory that an output may take."""
+    """The numbers of the donated parameters; an output may reuse their memory."""
     ranks: int
     """The number of partitions; 0 if it is not stated or the module has several replicas."""
     lines: Mapping[str, tuple[int, tuple[str, ...]]]
@@ -180,7 +180,7 @@ def _operands(argument: str) -> Iterator[str]:
 
 
 def _closing(line: str, at: int) -> int:
-    """Return the position of the parenthesis that closes the one before `at`, or the line's end."""
+    """Return the place of the `)` for the `(` just before `at`, or the line's end without a `)`."""
     depth = 1
     for found in _BRACKET.finditer(line, at):
         depth += 1 if found[0] == "(" else -1

@@ -52,7 +52,7 @@ MAX_DEPTH: Final = 64
 """The largest depth of nested calls."""
 
 CALLERS: Final = frozenset(("while", "conditional", "call"))
-"""Instructions with computations that are inlined; the instruction itself has no time."""
+"""Instructions with called computations that are inlined; no event begins at the call itself."""
 
 FORWARDS: Final = frozenset(("optimization-barrier", "opt-barrier", "add-dependency", "domain", "after-all"))
 """Instructions that return their first operand unchanged."""
@@ -258,7 +258,7 @@ class _Walk:
         return {index: self.fresh(row, index, **columns) for index in row.shape}
 
     def fresh(self, row: Instruction, index: Index, **columns: Any) -> int | None:
-        """Add a buffer for a leaf; return its value, or None if the assignment has none."""
+        """Add a buffer for a leaf; return its value, or None if the assignment lacks the leaf."""
         known = self.assignment.values.get((row.name, index))
         if known is None:
             return None

@@ -70,7 +70,7 @@ def _turns(places: Int64s, chosen: Int64s) -> Int64s:
 
 
 def _array(name: str, by_name: Mapping[str, Instruction]) -> tuple[int, ...] | None:
-    """Return an array's shape; None if it is tiled, not in row-major order or over `MOST`."""
+    """Return an array's shape; None if it is tiled, not row-major, or has over `MOST` elements."""
     leaf: Leaf | None = by_name[name].shape.get(()) if name in by_name else None
     if leaf is None or leaf.dims is None or leaf.tiled or prod(leaf.dims) > MOST:
         return None

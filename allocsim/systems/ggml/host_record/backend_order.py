@@ -54,12 +54,12 @@ from allocsim.systems.ggml.host_record.record_log import (
 from allocsim.systems.ggml.host_record.recorded_runs import keep, memories_of, placed
 
 MOST_RUNS: Final = 16
-"""The most runs in a document."""
+"""The largest number of runs in one document of concurrent work."""
 
 HOST: Final = 0
 
 ASIDE: Final = RecordedBuffer(number=-1, born=0, base=0, size=0, usage=0, alignment=1, name="the host")
-"""A stand-in buffer for memory of the host outside all buffers of backends."""
+"""A stand-in buffer for all host memory that is in no buffer of a backend."""
 
 Happened = RecordedRun | Touch | Waited | EventRecorded | EventWaited
 
@@ -77,7 +77,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """One op; `turn` is its name in every run, `after` are the ops of other actors to wait for."""
+    """One op. `turn` is its name in all runs; `after` has the ops of other actors to wait for."""
 
     actor: int
     kind: str
@@ -91,10 +91,10 @@ class _Op:
 def at_once(
     log: RecordLog, runs: Sequence[RecordedRun], since: int = -1, given: set[Hashable] | None = None
 ) -> Iterator[Document]:
-    """Yield the documents of concurrent backends in consecutive runs of a session, from the event
-    `since` on, unless their key is in `given`, which gets the new keys. No document is yielded if
-    no scheduler has several backends, if the calls to one of these backends were not recorded, or
-    if the log lacks a node of a split or a tensor of a copy.
+    """Yield the documents of concurrent backends in consecutive runs of a session, with the events
+    from `since` on. A document with a key in `given` is left out; new keys are added to `given`.
+    No document is yielded if no scheduler has several backends, if the calls to one of these
+    backends were not recorded, or if the log lacks a node of a split or a tensor of a copy.
     """
     mine = [run for run in runs if run.asked and all(by in log.backends for by in run.backends)]
     if not mine or unseen(log, mine):
@@ -122,8 +122,8 @@ def unseen(log: RecordLog, runs: Iterable[RecordedRun]) -> list[str]:
 
 
 def _parts(log: RecordLog, runs: Sequence[RecordedRun], since: int) -> list[tuple[Hashable, list[Happened]]]:
-    """Return the events of the log from `since` on, cut after each run, each piece with its key.
-    Two pieces with equal keys are alike. Events after the last run are the last piece.
+    """Cut the events of the log from `since` on into pieces, after each run. Return each piece with
+    its key; pieces with equal keys are alike. The events after the last run are the last piece.
     """
     memories = {memory for run in runs for memory in memories_of(run)}
     behind = log.happened[bisect_left(log.happened, since, key=event_of) :]
@@ -155,7 +155,7 @@ class _Nodes:
     """Address of a node -> its place among the nodes of the run."""
     tensors: Mapping[RecordedTensor, PlacedTensor]
     flagged: bool
-    """Whether a node has the flag COMPUTE, so that nodes without this flag are not computed."""
+    """Whether any node has the flag COMPUTE. If so, nodes without this flag are not computed."""
 
     @classmethod
     def of(cls, run: RecordedRun, tensors: Iterable[PlacedTensor]) -> "_Nodes":
@@ -258,8 +258,8 @@ class _Order:
 
     def _moved(self, run: RecordedRun, one: SchedulerAsked, tensors: Mapping[int, PlacedTensor]) -> None:
         """Add the op that sends bytes to a tensor or fetches bytes from a tensor. The bytes may
-        come from the original of a copy, or go to a copy. Before bytes are sent, the scheduler uses
-        all bytes in `fetched`.
+        come from the original of a copy, or go to a copy. If bytes are sent, an op in which the
+        host reads all bytes in `fetched` is added first.
         """
         sent, whole = one.word in {"copied", "sent"}, one.word in {"copied", "got"}
         told = tensors.get(one.last if one.word == "copied" else one.first)
@@ -297,8 +297,8 @@ def _told(actor: int) -> tuple[str, int]:
 
 
 def _of_run(tensor: PlacedTensor, run: RecordedRun) -> tuple[str, str]:
-    """Return the name of an op in this run, and its name in every run. The second name has the op's
-    kind, because ggml names the first unnamed op of each graph `node_0`.
+    """Return two names of an op: the first names the run, and the second is equal in all runs. The
+    second name has the op's kind, because ggml names the first unnamed op of a graph `node_0`.
     """
     of, told = run.copies.get(tensor.tensor), tensor.told
     return f"{told.name} of compute {run.number}", f"{told.op} {told.name}" if of is None else f"copy of {of.name}"

@@ -86,10 +86,10 @@ class CellRecording:
     name: str
     events: list[Event]
     assumed: Counter[str]
-    """Each assumption about a fact that the log does not have, and how often it was made."""
+    """Assumption about a fact that is not in the log -> how often the assumption was made."""
 
     def place(self, event: int) -> str:
-        """Return the name of the last `use` up to an event, or "event N" if there is none."""
+        """Return the name of the last `use` event at index `event` or earlier, else "event N"."""
         return next((str(one["name"]) for one in self.events[event::-1] if one["event"] == "use"), f"event {event}")
 
 
@@ -100,7 +100,8 @@ class _Layer:
     kind: CellLayer
     token: Cells
     position: Cells
-    """The position by which ROPE rotated each key, or at which each value was last wanted."""
+    """For each cell of keys, the position by which ROPE rotated the key. For each cell of values,
+    the position at which the last sequence that read the cell wanted the cell's token."""
 
     def touched(self, touch: Touch) -> Cells:
         """Return the cells with a byte that the host reads or writes."""
@@ -131,17 +132,17 @@ class _Cache:
     stream: int
     """The number of cells in a stream."""
     layers: dict[RecordedTensor, _Layer]
-    """The layers of the page. The events of the page are those of the first layer."""
+    """The layers of the page. The events of the page describe the content of the first layer."""
     token: Cells
     """The tokens of the first layer."""
     position: Cells
     """The positions of the first layer."""
     counted: dict[int, Cells] = field(default_factory=dict)
-    """Sequence -> the position at which it uses each cell, as the events so far say."""
+    """Sequence -> for each cell, the position at which the events let the sequence use the cell."""
     lies: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Token and stream -> the cell of the token."""
+    """(token, stream) -> the cell that last got the token."""
     told: set[tuple[int, int, int]] = field(default_factory=set)
-    """Sequence, cell and token of each fault that was already reported."""
+    """(sequence, cell, token) of each fault that was already reported."""
     reach: list[tuple[int, int]] = field(default_factory=list)
     """(position, lowest position read) of each token that reads lower than all tokens at higher
     positions. Both numbers rise from pair to pair.
@@ -166,7 +167,7 @@ class _Cache:
         return all(layer.kind.values for layer in self.layers.values())
 
     def stands(self, layer: _Layer) -> bool:
-        """Return whether the events of the page are those of this layer."""
+        """Return whether the events of the page describe the content of this layer."""
         return layer.token is self.token
 
     def unknown(self, layer: _Layer, cells: Cells) -> None:
@@ -194,7 +195,7 @@ class _Cache:
 
 @dataclass(slots=True)
 class _Kin:
-    """The number of each layer: layers of one number are followed together while used alike."""
+    """A number for each layer. Layers with equal numbers are followed together while used alike."""
 
     numbers: dict[RecordedTensor, int] = field(default_factory=dict)
     """Layer -> its number; a layer without an entry has the number 0."""
@@ -226,7 +227,7 @@ class _State:
     sequence: int
     wants: dict[int, dict[int, frozenset[int]]]
     cells: dict[RecordedTensor, tuple[Cells, Cells]]
-    """Layer -> the saved tokens and positions, in the order of cells and of the state's bytes."""
+    """Layer -> (tokens, positions) of the saved cells, in cell order, as in the state's bytes."""
 
 
 @dataclass(slots=True)
@@ -248,13 +249,13 @@ class _Memory:
     events: list[Event] = field(default_factory=list)
     assumed: Counter[str] = field(default_factory=Counter)
     wants: dict[int, dict[int, frozenset[int]]] = field(default_factory=dict)
-    """Sequence -> position -> the tokens that the sequence wants there."""
+    """Sequence -> position -> the tokens that the sequence should read at this position."""
     restored: set[int] = field(default_factory=set)
     """Sequences with cells restored from a state; -1 if all sequences may have such cells."""
     unsure: set[int] = field(default_factory=set)
     """Tokens of batches that failed, and tokens that a refused state was to replace."""
     broken: set[int] = field(default_factory=set)
-    """Sequences of batches that failed, or whose state was refused; -1 for all sequences."""
+    """Sequences with tokens of a failed batch or with a refused state; -1 stands for all."""
     caches: dict[RecordedTensor, _Cache] = field(default_factory=dict)
     open: dict[int, _Open] = field(default_factory=dict)
     """Thread -> the batch that the thread computes."""
@@ -271,11 +272,11 @@ class _Memory:
     states: dict[int, _State] = field(default_factory=dict)
     """Digest -> the saved state, if its whole content was known when it was saved."""
     wrote: dict[RecordedTensor, list[Cells]] = field(default_factory=dict)
-    """Layer -> the cells that the state being restored was written to, in order."""
+    """Layer -> the cells that the host wrote during the current restore of a state, in order."""
     astray: dict[int, tuple[_State, dict[RecordedTensor, Cells]]] = field(default_factory=dict)
-    """Sequence -> its state that another sequence got, and the cells with that state."""
+    """Sequence -> (its saved state, the cells with it), if another sequence got this state."""
     before: tuple[bool, frozenset[int]] = False, frozenset()
-    """The target of the current restore: whether it was already restored, and its old tokens."""
+    """Whether the sequence of the current restore was in `restored` before, and its old tokens."""
 
     # calls of the host on sequences and states ---------------------------------------------------
 
@@ -380,7 +381,9 @@ class _Memory:
         self.astray[state.sequence] = state, wrote
 
     def _went_astray(self, run: RecordedRun, cache: _Cache, sequence: int) -> None:
-        """Report that a sequence continues after the end of a state that another sequence got."""
+        """Report a read of the sequence's saved state, if the sequence continues right after this
+        state but another sequence got the state.
+        """
         state, wrote = self.astray[sequence]
         cells = wrote.get(next(iter(cache.layers)))
         if cells is None or min(self.wants[sequence], default=0) != 1 + max(state.wants[sequence], default=-1):
@@ -499,7 +502,7 @@ class _Memory:
         return found
 
     def _caches(self, use: CellUse) -> list[_Cache]:
-        """Return the caches of a use; layers of a cache that the use lacks get a new number."""
+        """Return the caches of a use. If the use lacks layers of a cache, they get a new number."""
         groups = dict[tuple[int, int], list[CellLayer]]()
         for layer in use.layers:
             like = self.kin.numbers.get(layer.root, 0), id(self.caches.get(layer.root))
@@ -581,7 +584,9 @@ class _Memory:
             self._blame(cache, sequence, claimed)
 
     def _held(self, cache: _Cache, sequence: int, cells: Cells) -> tuple[Cells, list[int]]:
-        """Return the right and the wrong cells of a sequence, without cells assumed to be right."""
+        """Return the right and the wrong cells of a sequence. Cells that are only assumed to be
+        right are left out.
+        """
         wanted, right, wrong = self.wants.get(sequence, {}), list[int](), list[int]()
         restored = bool({sequence, -1} & self.restored)
         for cell, token, position in zip(
@@ -614,9 +619,9 @@ class _Memory:
         cache.counts(sequence)[cells] = EMPTY  # the next right read of these cells adds an event again
 
     def _left_out(self, cache: _Cache, sequence: int, position: int, read: Cells, cell: int) -> dict[int, int]:
-        """Return position -> its old cell, now overwritten, for positions that a token wants and
-        does not read. If the old cell is intact and did not move, the mask is assumed to leave it
-        out on purpose.
+        """Return position -> cell for each position that a token should read and does not read,
+        because the position's cell was overwritten. If the cell is intact and did not move, the
+        mask is assumed to leave the cell out on purpose.
         """
         read = np.unique(read[read >= 0])
         if not len(read):
@@ -680,7 +685,7 @@ class _Memory:
             self.events.append({"event": "use", "kind": "copy", "name": "copy", "stream": STREAM, "writes": parts})
 
     def freed(self, buffer: RecordedBuffer) -> None:
-        """Forget the caches in a freed buffer; without caches, forget sequences and states."""
+        """Forget the caches in a freed buffer. If none remains, forget sequences and states too."""
         self.caches = {root: cache for root, cache in self.caches.items() if root.memory is not buffer}
         if not self.caches:
             self.wants.clear()

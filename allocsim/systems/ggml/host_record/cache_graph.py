@@ -57,7 +57,7 @@ class CellLayer:
     values: bool
     """Whether the cache has values, which ROPE does not rotate, and not keys."""
     across: bool
-    """Whether the cache is transposed: element j of all cells of a stream, then element j + 1."""
+    """Whether the cache is transposed: element j of a stream's cells precedes element j + 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class CellUse:
     first: int
     """The cell of column 0 of the mask, in the first stream that is read."""
     step: int
-    """The number of cells from a stream that is read to the next stream that is read."""
+    """The distance in cells between the beginnings of two neighbouring streams that are read."""
     rows: tuple[tuple[int, ...], ...]
     """For each row of the mask, the columns read, as the ends of ranges: start, stop, start, ..."""
     height: int
@@ -107,11 +107,11 @@ class CellUse:
 
 @dataclass(frozen=True, slots=True)
 class CellTurn:
-    """A shift of cells to other positions by a run."""
+    """A shift of cached keys to other positions, which a run makes with ROPE."""
 
     root: RecordedTensor
     by: Cells
-    """The number of positions by which each cell is shifted."""
+    """The number of positions by which the key in each cell is shifted."""
 
 
 class CacheGraph:
@@ -162,7 +162,7 @@ class CacheGraph:
         )
 
     def turns(self) -> list[CellTurn]:
-        """Return the shifts of cells that the run makes, by cache."""
+        """Return the shifts of cached keys that the run makes, one for each ROPE over a cache."""
         found = list[CellTurn]()
         for node in self.run.nodes:
             root = self._cache_behind(node.src[0]) if _is(node, "ROPE") else None
@@ -233,7 +233,7 @@ class CacheGraph:
         return None
 
     def _leaf(self, tensor: RecordedTensor | None) -> RecordedTensor | None:
-        """Return the leaf behind casts and views of it, if the log has its numbers or mask."""
+        """Return the leaf from which casts and views make a tensor, if its content was logged."""
         at = self._behind(tensor, lambda at: at.tensor in self.run.held)
         return None if at is None else at.tensor
 
@@ -280,7 +280,7 @@ def _cells_of(numbers: Cells | None, width: int, rows: int, ne: tuple[int, ...])
 
 
 def _read_from(view: TensorTold, root: TensorTold, *, across: bool) -> tuple[int, int]:
-    """Return the first cell of a view of a cache, and the cells from one stream to the next."""
+    """Return the first cell of a view of a cache, and the distance of its streams in cells."""
     one, row, stream, _ = (max(step, 1) for step in root.nb)
     if not across:
         return view.view_offs // row, view.nb[3] // row

@@ -96,7 +96,7 @@ class FollowedSessions:
                 session.follow(one)
 
     def _ran(self, run: RecordedRun) -> None:
-        """Follow a run in the session with its compute memory; several such sessions are joined."""
+        """Follow a run in the session with its compute memory; join several such sessions."""
         if id(run.nodes) not in self._memories:
             self._memories[id(run.nodes)] = memories_of(run)
         memories = self._memories[id(run.nodes)]
@@ -127,7 +127,7 @@ class _Session:
     fresh: bool = True
     """Whether the session has news since the last call of `news`."""
     order: list[Hashable] = field(default_factory=list)
-    """The keys of its runs and freed buffers, in order, with repeated blocks shortened."""
+    """The keys of the session's runs and freed buffers, in order; repeated blocks are shortened."""
     lanes: dict[Hashable, dict[int, int]] = field(default_factory=dict)
     """The `id` of the rows of a graph -> generations of its tensors -> the lane (see `_like`)."""
     seen: set[Hashable] = field(default_factory=set)
@@ -191,7 +191,7 @@ class _Session:
 
     def _like(self, run: RecordedRun) -> Hashable:
         """Return the key by which a run is compared: its rows, its lane, and the uploads left out.
-        Lanes number graphs of equal rows that are computed in turns.
+        Graphs with equal rows that are computed in turns have different lanes.
         """
         programs = self._programs()
         rows = id(programs.rows_of(run))
@@ -202,7 +202,7 @@ class _Session:
         return rows, 0 if latest else lane, skipped(run, self.host.done[-1].left_out)
 
     def _read(self, place: int | None) -> tuple[Any, ...]:
-        """Return the run's count of each kind of read, and whether an upload was hasty."""
+        """Return the run's count of each kind of read, and whether an upload lacked a wait."""
         if place is None:
             return ()
         one = self.host.done[place]

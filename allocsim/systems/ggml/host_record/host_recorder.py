@@ -27,7 +27,7 @@ LOG: Final = "ALLOCSIM_RECORD"
 """The environment variable that names the log file."""
 
 ELEMENTS: Final = "ALLOCSIM_RECORD_ELEMENTS"
-"""The environment variable with the byte limit of a leaf whose elements are recorded."""
+"""The environment variable that limits the size in bytes of leafs with recorded elements."""
 
 
 def build(folder: str | Path) -> Path:

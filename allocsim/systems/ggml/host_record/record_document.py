@@ -51,7 +51,7 @@ GRAPHS: Final = "graphs"
 """Key of `meta.ggml` with the rows of each program, if there are several."""
 
 MOST_APART: Final = 16
-"""The most documents, per session, of late reads, unwaited accesses and graphs not computed."""
+"""The most documents of a session about late reads, unwaited accesses and uncomputed graphs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +85,7 @@ class SessionPart:
     read_after: int | None = None
     """The step after which the host reads the results of the first step, or None."""
     waits: bool = True
-    """Whether each run waits for the run before."""
+    """Whether each run waits for the end of the previous run."""
     of: str = ""
     """The name of the part (`meta.ggml.host.of`); empty for the whole session."""
 
@@ -110,7 +110,7 @@ def documents_of_session(programs: SessionPrograms, facts: list[RunFacts]) -> li
 
 
 def programs_of(log: RecordLog, facts: list[RunFacts]) -> SessionPrograms:
-    """Return the object that makes the programs of a session. The programs are made later."""
+    """Return an object that makes the programs of a session when they are requested."""
     memories = {
         tensor.memory: None
         for one in facts
@@ -220,7 +220,7 @@ def _hasty(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionP
 
 
 def _unmade(session: SessionPrograms, facts: list[RunFacts]) -> Iterator[SessionPart]:
-    """Yield a part for each different graph not computed because its scheduler held another."""
+    """Yield a part for each different graph left uncomputed: its scheduler held another graph."""
     runs = [one.run for one in facts if one.run is not None and one.run.unmade]
     parts = {id(part): (part, run) for run in reversed(runs) for part in (session.unmade(run.unmade),)}
     for part, run in reversed(parts.values()):

@@ -161,7 +161,7 @@ class HostRead(RecordEvent, frozen=True, kw_only=True, tag="get", rename={"start
 
 
 class ElementsTold(RecordEvent, frozen=True, kw_only=True, tag="elements"):
-    """The bytes of a leaf in base64, logged if other bytes were last logged for its address."""
+    """The bytes of a leaf in base64; logged if they differ from the last ones at its address."""
 
     t: Address
     bytes: str

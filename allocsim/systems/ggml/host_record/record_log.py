@@ -74,7 +74,7 @@ from allocsim.systems.ggml.host_record.record_events import (
 )
 
 GENERATION: Final = LIMIT + 1
-"""The difference between the numbers of two objects that had one address one after the other."""
+"""The numbers of two successive objects at one address differ by this amount."""
 
 
 @dataclass(slots=True, eq=False)
@@ -254,23 +254,26 @@ class RecordLog:
     """
 
     def outgrown(self, memory: RecordedBuffer) -> int | None:
-        """Return the reserved size in bytes that this buffer outgrew, or None.
+        """Return the reserved size in bytes if this buffer is larger than its reservation, or None.
 
-        That is the size after the last successful reservation before the buffer was first logged,
-        if the buffer is larger. None if there is no such reservation, or if that reservation has no
-        size or several sizes other than 0.
+        The reservation is the last successful one before the buffer was first logged. Return None
+        too if there is no such reservation, or unless exactly one of its sizes differs from 0.
         """
         before = [one for one in self.reserved.get(self.laid_by.get(memory, 0), ()) if one.done and one.n < memory.born]
         sizes = [size for size in before[-1].sizes if size] if before else []
         return sizes[0] if len(sizes) == 1 and sizes[0] < memory.size else None
 
     def waited(self, by: int, told: int, reached: int) -> None:
-        """Note that the host knows after event `told`: `by` has ended all work before `reached`."""
+        """Note that at event `told` the host learns that all work submitted to `by` before event
+        `reached` has ended.
+        """
         waits = self.waits.setdefault(by, [])
         waits.append((told, max(reached, waits[-1][1] if waits else 0)))
 
     def known_to_end(self, by: int, event: int, at: int) -> bool:
-        """Return whether the host knows at `at` that work given to `by` at `event` has ended."""
+        """Return whether the host knows at event `at` that the work submitted to `by` at event
+        `event` has ended.
+        """
         waits = self.waits.get(by, [])
         behind = bisect_left(waits, (at,))
         return behind > 0 and waits[behind - 1][1] > event
@@ -300,9 +303,9 @@ class LogReading:
         self.tensors: dict[int, RecordedTensor] = {}
         self.graphs: dict[int, Lists] = {}
         self.gone: dict[int, RecordedTensor] = {}
-        """Address -> the tensor that was at the address when its memory was freed."""
+        """Address -> the tensor that was at the address until the memory there was freed."""
         self.gone_graphs: dict[int, Lists] = {}
-        """Address -> the graph that was at the address when its memory was freed."""
+        """Address -> the graph that was at the address until the memory there was freed."""
         self.there_again: dict[int, tuple[int, tuple[int, ...], dict[int, RecordedTensor]]] = {}
         """Graph -> (version, addresses, tensors) of the last `again` event that named the graph."""
         self.lives: Counter[int] = Counter()
@@ -318,11 +321,12 @@ class LogReading:
         self.backends: dict[int, tuple[int, ...]] = {}
         """Backend or scheduler -> the backends of its last run."""
         self.coming: dict[int, dict[int, tuple[int, Touch]]] = {}
-        """Backend -> host address -> (end, touch) of the last read into it; a wait removes them."""
+        """Backend -> host address -> (end, touch) of the last read into this address; a wait for
+        the backend removes its reads."""
         self.computing: dict[int, RecordedRun] = {}
         """Backend or scheduler -> its last run."""
         self.recorded: dict[int, tuple[int, int]] = {}
-        """Event of a backend -> the log event that recorded it last, and the backend."""
+        """Backend event -> (log event that recorded it last, backend on which it was recorded)."""
         self.filled: dict[int, list[tuple[int | None, tuple[int, ...]]]] = {}
         """llama.cpp batch -> its rows so far, if the host fills the batch row by row."""
         self.held: dict[RecordedTensor, NumbersTold | MaskTold] = {}
@@ -542,7 +546,9 @@ class LogReading:
             self.coming.pop(one, None)
 
     def _taken(self, event: ResultsTaken) -> None:
-        """Follow the host's receipt of results; a read without a wait before was too early."""
+        """Follow the host's receipt of results. If the host did not wait for the read that fetches
+        these results, record a read without a wait.
+        """
         for by, those in self.coming.items():
             for into, (end, touch) in list(those.items()):
                 ended, met = self.log.known_to_end(by, touch.event, event.n), into <= event.at < end
@@ -624,9 +630,9 @@ class LogReading:
             self.log.laid_by.setdefault(memory, actor)
 
     def _trampled(self, event: RunBegins, laid: Laid) -> bool:
-        """Move each tensor of the run that was placed before a reset to a freed buffer of its own,
-        if some of these are leafs and one shares bytes with another tensor while both are needed.
-        Return whether any tensor was moved.
+        """Examine the tensors of the run that were placed before a reset. If at least one of them
+        is a leaf, and one shares bytes with another tensor while both are needed, move each of
+        these old tensors to a freed buffer of its own. Return whether tensors were moved.
         """
         old = {
             one.tensor: one
@@ -736,5 +742,5 @@ def _share(one: PlacedTensor, other: PlacedTensor) -> bool:
 
 
 def _layout(told: TensorTold) -> tuple[object, ...]:
-    """Return op, type, shape, strides and view offset; another tensor differs in one of these."""
+    """Return op, type, shape, strides and view offset; a change of these makes another tensor."""
     return told.op, told.type, told.ne, told.nb, told.view_offs

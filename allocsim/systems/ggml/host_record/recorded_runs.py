@@ -50,7 +50,7 @@ Span = tuple[RecordedBuffer, int, int]
 """A buffer, the first address of a range in the buffer, and the address after the last."""
 
 COPY: Final = re.compile(r"[^#]+#(?P<of>.+)#(?P<number>\d)")
-"""The names that a scheduler gives to its copies: `backend#input#number`."""
+"""A scheduler names its copies by this pattern: `backend#input#number`."""
 
 BOTH: Final = INPUT | OUTPUT
 """The flags of a scheduler's copies, which keep allocators from reusing the copies' bytes."""
@@ -73,8 +73,8 @@ class RunFacts:
     run: RecordedRun | None = None
     given_back: RecordedBuffer | None = None
     left_out: dict[RecordedTensor, str] = field(default_factory=dict)
-    """Leaf that was not uploaded and lost its content -> what overwrote it; "" if its memory was
-    freed or is new."""
+    """Leaf that lost its content and was not uploaded again -> the run or upload that overwrote the
+    content; "" if the leaf's memory was freed or is new."""
     assumed: set[RecordedTensor] = field(default_factory=set)
     """Leafs that are assumed to be uploaded before the run, without a recorded upload."""
     reads: set[Read] = field(default_factory=set)
@@ -140,8 +140,8 @@ def keep(steps: list[Kept], step: Kept, key: Callable[[Kept], Hashable]) -> None
 def spare_copies(run: RecordedRun) -> dict[RecordedTensor, int]:
     """Return copy -> number for the input copies that a pipelined scheduler keeps for other runs.
 
-    The table is empty for other runs. The copies are named `backend#input#number` and flagged as
-    both input and output. The copy that this run uses is the input itself, or a node.
+    Without a pipelined scheduler, the table is empty. The copies are named `backend#input#number`
+    and flagged as both input and output. The copy that this run uses is the input or a node.
     """
     names = {tensor.told.name for tensor in (*run.leafs, *run.nodes)} if run.backends else set()
     found = {
@@ -196,7 +196,7 @@ def facts_of(log: RecordLog, runs: Sequence[RecordedRun]) -> list[RunFacts]:
 def host_of(log: RecordLog, runs: Sequence[RecordedRun], stop: int | None = None) -> "FollowedHost":
     """Follow each `Happening` of a session, from the allocation of its first buffer on.
 
-    `stop` ends the walk before that index of `log.happened`; None follows the whole log.
+    Only happenings before index `stop` of `log.happened` are followed; None: all happenings.
     """
     host = FollowedHost(log, {memory for run in runs for memory in memories_of(run)})
     mine = set(runs)
@@ -219,7 +219,7 @@ class FollowedHost:
         self.placed: dict[RecordedTensor, Span] = {}
         """Root -> its byte range in its last run."""
         self.forms: dict[tuple[int, frozenset[RecordedBuffer]], _GraphForm] = {}
-        """(Graph, freed buffers) -> the facts that all runs with both have in common."""
+        """(graph, freed buffers) -> facts about all runs of the graph after exactly these frees."""
         self.taken_by: dict[int, _GraphForm] = {}
         """Index of a run in `done` -> the facts that the run's graph gives (`_GraphForm`)."""
         self.laid: dict[RecordedTensor, Touch] = {}
@@ -356,9 +356,8 @@ class FollowedHost:
         leaf.span, leaf.uploaded = span, []
 
     def _spoilt(self, span: Span) -> str:
-        """Return what overwrote the last leaf that a call had uploaded into exactly these bytes.
-
-        Empty if no such leaf exists or nothing overwrote a byte of the leaf.
+        """Return the run or upload that overwrote the last leaf that a call uploaded into exactly
+        these bytes. Empty: there is no such leaf, or nothing overwrote a byte of the leaf.
         """
         there = [leaf for leaf in self.leafs.values() if leaf.by_call and leaf.span == span]
         return there[-1].taken if there else ""

@@ -76,8 +76,8 @@ def can_explain(cause: str) -> bool:
 def explained(
     ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arrange: Arrange
 ) -> tuple[str, ...]:
-    """Return the known causes that must be avoided so that a built graph has no fault; empty if a
-    fault remains.
+    """Return the known causes that must be avoided so that a built graph has no fault. Empty: a
+    fault remains although all known causes are avoided, or the graph has no known cause.
 
     `apart` maps each output's step to the bytes of a run without memory reuse.
     """
@@ -105,8 +105,8 @@ def _fewest(
 def _without(
     ws: LibraryWorkspace, built: Built, apart: Mapping[int, bytes], known: Collection[str], arranged: ArrangedGraph
 ) -> tuple[str, ...] | None:
-    """Return the known kernel causes of a planned graph, if avoiding them leaves no fault; else
-    None.
+    """Run a planned graph with its known kernel causes avoided. Return these causes if the run has
+    no fault, else None.
     """
     if arranged.judged and not surely_sound(arranged.placed):
         return None
@@ -122,8 +122,8 @@ def _roots_of_output_views(built: Built) -> list[int]:
 
 
 def _lay_apart(ws: LibraryWorkspace, arranged: ArrangedGraph, known: Collection[str]) -> list[str]:
-    """Move each result that a known kernel cause concerns to memory of its own; return these
-    causes.
+    """Move each result that the plan placed over an unsafe source to memory of its own. Return the
+    known kernel causes that name these sources.
     """
     placed, pairs = arranged.placed, {pair: cause for cause in known if (pair := pair_of(cause)) is not None}
     found: dict[int, str] = {}

@@ -78,7 +78,7 @@ class FuzzedFault:
 
     seed: int
     kind: str
-    """`crash`, `unsound`, `differs`, or `split`: wrong only on two backends."""
+    """`crash`, `unsound`, `differs`, or `split` if the graph is wrong only on two backends."""
     words: str
     """The fault in words: ggml's message about a crash, the kinds of violation, the outputs that
     differ under each plan, or that a known cause explains the fault."""
@@ -86,7 +86,7 @@ class FuzzedFault:
     cause: str = ""
     """The name of the cause; findings of one cause have equal names."""
     rows: Rows | None = None
-    """The rows of the planned graph; None if it could not be planned."""
+    """The rows of the planned graph, or None, for example if a known cause explains the fault."""
 
 
 BATCH: Final = 256
@@ -97,10 +97,10 @@ FIRST_BATCH: Final = 16
 for each new cause."""
 
 SPLIT_QUESTIONS: Final = 150
-"""The most smaller recipes that are tried for a finding on two backends."""
+"""The largest number of smaller recipes that are tried for a finding on two backends."""
 
 REPLAYS: Final = 2000
-"""The most runs that look for a difference again before it is reported: a race shows by chance."""
+"""The most runs that try to repeat a difference before it is reported; a race shows by chance."""
 
 OLD_COPY: Final = "a copy between backends is older than the content of its original"
 """Cause of a difference on two backends: an op reads an outdated copy."""
@@ -124,10 +124,10 @@ def fuzz(child: Child, seeds: Iterable[int], *, known: set[str] | None = None, *
 
 
 def judge_all(child: Child, draws: Sequence[Draw], known: set[str] | None = None) -> Iterator[FuzzedFault | None]:
-    """Judge recipes; each draw makes its recipe in the process that runs it. `known` as for `fuzz`.
+    """Judge recipes; the draws make them in the process that runs them. `known` is as for `fuzz`.
 
-    Only the first finding of each cause is examined for its cause. After a new cause is named, the
-    unexplained later graphs run once more to see whether that cause explains them.
+    A cause is named only for its first finding. After a new cause is named, the unexplained later
+    graphs run once more to see whether that cause explains their faults.
     """
     known = set() if known is None else known
     tried = _tried(child, draws, known)
@@ -205,7 +205,7 @@ def _unexplained(one: TriedGraph | str) -> bool:
 
 
 def _read(path: Path) -> list[TriedGraph]:
-    """Return the results that our own fork wrote to a file, up to an incomplete last one."""
+    """Return the results that the fork wrote to a file; an incomplete last result is left out."""
     found: list[TriedGraph] = []
     if not path.exists():
         return found
@@ -226,7 +226,7 @@ def _batches(seeds: Iterable[int], size: int) -> Iterator[list[int]]:
 
 
 def judge(child: Child, recipe: GraphRecipe) -> FuzzedFault | None:
-    """Plan and run one recipe in every way.
+    """Plan and run one recipe in every way (`graph_trials.WAYS`).
 
     Return the first fault found, or None if there is no fault.
     """
@@ -352,7 +352,7 @@ def _name(cause: Cause, planned: Document) -> str:
 
 
 def minimise(child: Child, finding: FuzzedFault) -> FuzzedFault:
-    """Return the finding with a recipe shrunk as far as its kind and cause stay the same.
+    """Shrink the recipe of a finding while its kind and cause stay the same; return the finding.
 
     If a kernel is the cause, each candidate's plan must still use the in-place pair, and detector K
     must still find the pair unsafe. The outputs must differ too, unless the pair only races: a race

@@ -47,7 +47,7 @@ multiple of the alignment."""
 ROW_COUNTS: Final = (1, 1, 2, 3, 5)
 
 LEAFS: Final = (("input", False), ("", False), ("", True), ("param", True), ("input param", False))
-"""The kinds of leaf: its flags, and whether it has memory of its own."""
+"""The kinds of leaf: (flags of the leaf, whether the leaf has memory of its own)."""
 
 SMALL: Final = 1e-4
 
@@ -112,19 +112,19 @@ class Generator:
         return self.add(leaf("f32", *dims, flag=flag, static=static), ne, writable="param" not in flag)
 
     def pick(self, want: Callable[[Made], bool] = lambda _: True) -> Made | None:
-        """Return a random tensor that satisfies `want`, recent tensors more often, else None."""
+        """Return a random tensor that satisfies `want`, or None. Recent tensors are more likely."""
         fits = [made for made in self.made if made.numbers and want(made)]
         if not fits:
             return None
         return self.rng.choice(fits[-6:] if self.rng.random() < 0.7 else fits)
 
     def dense(self) -> Made:
-        """Return a random contiguous tensor, or a new leaf if there is none."""
+        """Return a random contiguous tensor, or a new leaf if no tensor is contiguous."""
         found = self.pick(lambda made: made.contiguous)
         return found if found is not None else self.leaf(self.shape())
 
     def like(self, other: Made) -> Made:
-        """Return a contiguous tensor of the same shape; append a new leaf if needed."""
+        """Return a contiguous tensor of the same shape: a random old tensor, or else a new leaf."""
         found = self.pick(lambda made: made.contiguous and made.ne == other.ne)
         return found if found is not None and self.rng.random() < 0.9 else self.leaf(other.ne)
 
@@ -327,12 +327,12 @@ def _none_view(g: Generator) -> None:
 
 
 MOST_ELEMENTS: Final = 1 << 11
-"""The most elements in all operands of a case together, so that graphs may contain the case."""
+"""Graphs contain a case only if all its operands together have at most this many elements."""
 
 REFUSED: Final = frozenset(
     {(op, types) for op in ("ADD", "SUB", "MUL", "DIV") for types in ("f32,f16", "f32,bf16")} | {("UNARY", "bf16")}
 )
-"""(op, types) that the kernels of some versions refuse; of UNARY with bf16, only some functions."""
+"""(op, types) that kernels of some versions refuse; for UNARY with bf16, only some functions."""
 
 EVERYWHERE: Final = frozenset(
     {"ggml_soft_max_add_sinks", "ggml_rope_multi", "ggml_rope_multi_back", "ggml_add_cast", "ggml_cumsum", "ggml_argmax"}
@@ -367,9 +367,9 @@ class _EveryVersion:
 
 @cache
 def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
-    """Return op -> the groups of cases that graphs are made of, one group a variant and types.
+    """Return op -> the groups of cases from which graphs are made, one for each variant and types.
 
-    The fused kernel counts as an op here, and so does each builder of the forms.
+    The fused kernel counts as an op here (`FUSED_OP`), and so does each builder of the forms.
     """
     found: dict[str, dict[tuple[str, str], list[LibraryCase]]] = {}
     library: Any = _EveryVersion()
@@ -384,11 +384,11 @@ def table_cases() -> dict[str, tuple[tuple[LibraryCase, ...], ...]]:
 
 
 MOST_OF_FORMS: Final = 1 << 14
-"""The most elements in all operands of a form together, so that graphs may contain the form."""
+"""Graphs contain a form only if all its operands together have at most this many elements."""
 
 UNBUILT: Final = frozenset({"FILL", "opt_step_adamw", "opt_step_sgd", "acc", "set"})
-"""Ops left out: only some versions build their cases, random graphs make them in another way, or
-the host must keep what they write."""
+"""Ops that `table_cases` leaves out. Only some versions build their cases, random graphs make them
+in another way, or the host must keep the bytes that they write."""
 
 
 @cache
@@ -410,9 +410,9 @@ def _layout(operand: Operand) -> tuple[str, tuple[int, ...]]:
 
 
 PAIR_WEIGHTS: Final = (4, 4, 12)
-"""How many turns a pair of op and source has for each turn of an op, by source slot; the last is
-for all later slots. A race needs several graphs to show, and a kernel that is unsafe over a third
-source mostly races."""
+"""How many turns an in-place pair (op, source slot) gets for each turn that an op gets: for slot 0,
+slot 1, and each later slot. A race needs several graphs to show, and a kernel that is unsafe over a
+third source mostly races."""
 
 
 @cache

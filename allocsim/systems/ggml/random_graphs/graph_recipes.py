@@ -72,7 +72,7 @@ class RecipeStep:
     """For a leaf: dtype and `ne`. For a builder: its arguments after the context, with tensors as
     `%k`."""
     flag: str = ""
-    """Any of `input`, `param` and `loss`, separated by spaces; the recipe lists the outputs."""
+    """Any of `input`, `param` and `loss`, separated by spaces; `GraphRecipe` has the outputs."""
     static: bool = False
     """Whether the step is a leaf in memory of its own, allocated before planning."""
     rows: int = 0
@@ -243,7 +243,7 @@ def build(ws: LibraryWorkspace, recipe: GraphRecipe) -> Built:
 
 
 def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner: str = "gallocr") -> int:
-    """Plan the graph as `mode` and `planner` say; return the scheduler that planned it, else 0."""
+    """Plan the graph by `mode` and `planner`; return the scheduler, or 0 if none planned it."""
     if mode not in MODES:
         raise UnknownNameError("mode", mode, MODES)
     if mode == "apart":
@@ -261,7 +261,7 @@ def place(ws: LibraryWorkspace, built: Built, *, mode: str = "default", planner:
 
 
 def _views(built: Built) -> list[int]:
-    """Return the tensor of which each tensor is a view, 0 for none."""
+    """Return, for each tensor, the address of the tensor that it views; 0 if it is no view."""
     found: list[int] = records(built.tensors)["view_src"].tolist()
     return found
 

@@ -86,7 +86,8 @@ class TriedGraph:
 
 
 Draw = Callable[[], GraphRecipe]
-"""A function that makes a recipe; sending a recipe to another process takes as long as a run."""
+"""A function that makes a recipe. Another process gets this function instead of the recipe, because
+sending a recipe takes as long as running its graph."""
 
 
 def try_all(library: Library, draws: Sequence[Draw], path: str, known: Collection[str] = ()) -> None:

@@ -36,7 +36,8 @@ def shrink(
     *,
     lengths: bool = True,
 ) -> GraphRecipe:
-    """Return a failing recipe from which no move of the module's contract gives a failing recipe.
+    """Shrink a failing recipe by the moves in the module's docstring, until no move gives a recipe
+    that fails. Return the last failing recipe.
 
     Without `lengths`, leafs keep their lengths, because a race shows more often in longer work.
     """
@@ -70,7 +71,7 @@ def _one_top(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
 
 
 def _read_by(recipe: GraphRecipe, step: int) -> list[int]:
-    """Return the sources of a step; a step that modifies another step's op has its sources too."""
+    """Return the sources of a step; for a modifier, add the sources of the op that it modifies."""
     made = recipe.steps[step]
     return [*made.sources, *(recipe.steps[made.sources[0]].sources if made.make in MODIFIERS else ())]
 
@@ -81,15 +82,15 @@ def _stood_in(recipe: GraphRecipe, victim: int, stand_in: RecipeStep) -> GraphRe
 
 
 def _plain(ne: tuple[int, ...]) -> tuple[int, ...]:
-    """Return dimensions without trailing ones; at least one dimension stays."""
+    """Return dimensions without trailing dimensions of 1; at least one dimension stays."""
     while len(ne) > 1 and ne[-1] == 1:
         ne = ne[:-1]
     return ne
 
 
 def _with_leafs(recipe: GraphRecipe, shapes: Shapes) -> Iterator[GraphRecipe]:
-    """Yield recipes with a leaf instead of one computed tensor, without the steps that only that
-    tensor needed; the last step comes first.
+    """Yield recipes in which a leaf replaces one computed tensor, from the last step to the first.
+    Steps that only the replaced tensor needed are dropped.
     """
     for victim in reversed(range(len(recipe.steps))):
         dtype, ne = shapes.get(victim, ("", ()))
@@ -106,7 +107,7 @@ def _needed(recipe: GraphRecipe) -> GraphRecipe:
 
 
 def _of_steps(recipe: GraphRecipe, kept: list[int]) -> GraphRecipe:
-    """Return the recipe with only the steps `kept`, which must not name a dropped step."""
+    """Return the recipe with only the steps `kept`; their arguments must be kept steps too."""
     number = {old: new for new, old in enumerate(kept)}
     return replace(
         recipe,
