@@ -313,12 +313,12 @@ def measure(
     wanted = drawn(parts, each, seed, files)
     found = {part: {path: mutants(path) for path in modules(part)} for part in PARTS}
     sites = {part: {path: len(rows) for path, rows in paths.items()} for part, paths in found.items()}
-    lines = {(row.path, row.place): row.line for paths in found.values() for rows in paths.values() for row in rows}
+    there = {(row.path, row.place): row for paths in found.values() for rows in paths.values() for row in rows}
     text = {path: (ROOT / path).read_text(encoding="utf-8").splitlines() for part in sites.values() for path in part}
     rows: list[dict[str, Any]] = kept(out).get("rows", [])
-    rows = [row for row in rows if _stands(row, text, lines.get((row["path"], row["place"])))]
+    rows = [row for row in rows if _stands(row, text, there.get((row["path"], row["place"])))]
     for row in rows:
-        row["line"] = lines[row["path"], row["place"]]
+        row["line"] = there[row["path"], row["place"]].line
         row["why"] = EXPLAINED.get((row["path"], row["source"], row["change"]), "")
     open_ = {(row["path"], row["place"]) for row in rows if row["outcome"] in UNRUN and not row["why"]}
     tried = {(row["path"], row["place"]) for row in rows} - (open_ if again else set())
@@ -368,9 +368,11 @@ def measure(
     return {**write(rows, sites, out), "not_explained": len(left)}
 
 
-def _stands(row: dict[str, Any], text: dict[str, list[str]], line: int | None) -> bool:
-    """Whether the line that was changed is still as it was; prose before it may have moved it."""
-    return line is not None and text[row["path"]][line - 1].strip() == row["source"]
+def _stands(row: dict[str, Any], text: dict[str, list[str]], mutant: Mutant | None) -> bool:
+    """Whether what was changed is still as it was, and so is the change; prose before it may have moved its line."""
+    if mutant is None or text[mutant.path][mutant.line - 1].strip() != row["source"]:
+        return False
+    return mutated(mutant)[1][:200] == row["change"]
 
 
 if __name__ == "__main__":

@@ -263,11 +263,11 @@ def _bad_size(r: _Record) -> str:
 
 WHY_BAD: Final[dict[str, str]] = {
     "unaccessed": "one of the two is never accessed",
-    "apart": "no op both reads the donor at the end of one of its segments, {donor}, and writes the recipient at the beginning of one of "
-    "its segments, {recipient}",
+    "apart": "no op ends a segment of the donor, {donor}, with a read and begins a segment of the recipient, {recipient}, with a write",
     "not given": "{op} does not only read the donor",
     "not taken": "{op} does not only write the recipient",
     "undeclared": "{op} does not declare this pair, or is not safe with both at one address",
+    "elsewhere": "both are also live at {op}, which does not permit the pair",
     "": "the pair is not permitted at any op",
 }
 

@@ -68,13 +68,14 @@ def _rows(case: TrialDocument, index: int) -> list[tuple[str, Bools, Make]]:
     pin = short & ~gapped & _only_host_missed(problem, accesses)
     long = touched & (_believed_dead(problem, live) > dead)
     book.gapped = gapped & ~short
+    bad, book.elsewhere = _bad_pairs(case, problem, accesses)
     short |= gapped
     return [
         ("LifetimeTooShort", short & ~pin, book.too_short),
         ("MissingPin", pin, book.too_short),
         ("LifetimeTooLong", long & ~problem.pinned, book.too_long),
         *rows,
-        ("BadShare", _bad_pairs(case, problem, accesses), book.bad_share),
+        ("BadShare", bad, book.bad_share),
     ]
 
 
@@ -121,8 +122,12 @@ def _only_host_missed(problem: Problem, accesses: Accesses) -> Bools:
     return mask
 
 
-def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Bools:
-    """Return which rows of `may_share` are not permissible; a repeated pair counts once."""
+def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> tuple[Bools, dict[int, int]]:
+    """Return which rows of `may_share` are not permissible; a repeated pair counts once.
+
+    Return with them, for each row that some op permits, the first other step at which both live.
+    """
+    elsewhere: dict[int, int] = {}
     count, fine, live = len(problem.start), case.permissible(accesses), case.hand_overs(accesses).live
     pair = problem.may_share[:, 0].astype(np.int64) * count + problem.may_share[:, 1]
     bad: Bools = ~among(pair, fine.donor * count + fine.recipient)
@@ -133,10 +138,13 @@ def _bad_pairs(case: TrialDocument, problem: Problem, accesses: Accesses) -> Boo
         common = shared(live.of(donor), live.of(recipient))
         steps = fine.op[(fine.donor == donor) & (fine.recipient == recipient)].tolist()
         left = left_over(common, [*((step, step + 1) for step in steps), *_agreeing(case, accesses, donor, recipient)])
-        bad[row] = not common or any(max(low, 0) < min(high, len(accesses.program.ops)) for low, high in left)
+        over = [max(low, 0) for low, high in left if max(low, 0) < min(high, len(accesses.program.ops))]
+        bad[row] = bool(over) or not common
+        if steps and over:
+            elsewhere[row] = min(over)
     once = np.zeros(len(pair), dtype=np.bool_)
     once[np.unique(pair, return_index=True)[1]] = True
-    return bad & once
+    return bad & once, elsewhere
 
 
 def _agreeing(case: TrialDocument, accesses: Accesses, one: int, other: int) -> list[Range]:
@@ -163,6 +171,8 @@ class _Book:
         self.hand_overs, self.live = hand_overs, hand_overs.live
         self.gapped: Bools = np.zeros(len(problem.start), dtype=np.bool_)
         """bool (buffers,): True for buffers with a believed gap as the only fault."""
+        self.elsewhere: dict[int, int] = {}
+        """The step at which a bad pair lives together, beside the ops that permit it."""
 
     def too_short(self, kind: str, buffer: int) -> Violation:
         if self.gapped[buffer]:
@@ -192,7 +202,8 @@ class _Book:
 
     def bad_share(self, kind: str, row: int) -> Violation:
         donor, recipient = self.problem.may_share[row].tolist()
-        reason, op = _why(self.hand_overs, donor, recipient)
+        over = self.elsewhere.get(row)
+        reason, op = _why(self.hand_overs, donor, recipient) if over is None else ("elsewhere", over)
         live, other_live = (tuple(self.live.of(buffer)) for buffer in (donor, recipient))
         more = Particulars(reason=reason, at=op, live=live, other_live=other_live)
         return self._record(kind=kind, buffer=donor, other_buffer=recipient, more=more)
@@ -202,8 +213,8 @@ class _Book:
 
 
 def _why(hand_overs: HandOvers, donor: int, recipient: int) -> tuple[str, int | None]:
-    """Return the condition of a permissible pair that fails at every op. Return with it the first
-    op that meets the conditions before it.
+    """Return the condition that fails at every op, for a pair that no op permits. Return with it
+    the first op that meets the conditions before it.
     """
     accesses, live = hand_overs.accesses, hand_overs.live
     if not (len(live.of(donor)) and len(live.of(recipient))):

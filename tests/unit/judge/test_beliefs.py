@@ -93,13 +93,13 @@ def test_a_view_reads_the_bytes_of_its_buffer(tiny):
     [
         (
             (0, 1),
-            "no op both reads the donor at the end of one of its segments, [0, 3), and writes the recipient at the beginning of one of its segments, [1, 2)",
+            "no op ends a segment of the donor, [0, 3), with a read and begins a segment of the recipient, [1, 2), with a write",
         ),
         (
             (1, 0),
-            "no op both reads the donor at the end of one of its segments, [1, 2), and writes the recipient at the beginning of one of its segments, [0, 3)",
+            "no op ends a segment of the donor, [1, 2), with a read and begins a segment of the recipient, [0, 3), with a write",
         ),
-        ((2, 1), "no op both reads the donor at the end of one of its segments, [0, 3), and"),
+        ((2, 1), "no op ends a segment of the donor, [0, 3), with a read and"),
         ((3, 1), "never accessed"),
     ],
     ids=str,
@@ -130,6 +130,23 @@ def test_a_reason_is_true_of_the_op_that_it_names(tiny, writes, reason):
     (found,) = [v for v in check(Document.of(problem)).violations if v.kind == "BadShare"]
 
     assert reason in found.message
+
+
+def test_a_pair_that_one_op_permits_and_another_step_does_not_names_the_step(tiny):
+    """Op 1 may hand x over to y; from op 2 on both live, with contents of their own."""
+    b = tiny()
+    x = b.uploaded("x", 4)
+    y = b.value("y", b.buffer("y", 16), "f32", (4,))
+    b.op("f", (x,), (y,), in_place=((0, 0),))
+    again = b.value("x.again", 0, "f32", (4,))
+    b.op("host.write", (), (again,))
+    b.op("host.read", (again, y), ())
+    problem = Problem.of(b.build(), start=[0, 1], stop=[4, 4], may_share=[(0, 1)])
+
+    (found,) = check(Document.of(problem)).violations
+
+    assert (found.kind, found.buffer, found.other_buffer) == ("BadShare", 0, 1)
+    assert "both are also live at op 2 'host.write', which does not permit the pair" in found.message
 
 
 def shared(tiny, *, operands=1, layout=None, in_place=((0, 0),), mutate=False):

@@ -37,6 +37,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -204,18 +205,20 @@ def decoded(library: Library, path: str, *, prompt: int, steps: int, seed: int =
 
 def named_apart(graphs: Sequence[Rows]) -> list[Rows]:
     """Return the rows with an external leaf renamed if an earlier leaf has its name and another
-    size. Leaves of one name and one size get one name: the second size of a leaf `w` is named
-    `w [1]`, the third size `w [2]`.
+    size. Leaves of one name and one size get one name. Each further size of a leaf `w` gets the
+    first name of `w [1]`, `w [2]`, ... that no leaf has.
     """
-    sizes: dict[str, list[int]] = {}
+    taken = {row["name"] for rows in graphs for row in rows["leafs"]}
+    first: dict[str, int] = {}
+    names: dict[tuple[str, int], str] = {}
 
     def renamed(row: dict[str, Any]) -> dict[str, Any]:
-        if not row["external"]:
+        name, nbytes = row["name"], row["nbytes"]
+        if not row["external"] or first.setdefault(name, nbytes) == nbytes:
             return row
-        known = sizes.setdefault(row["name"], [])
-        if row["nbytes"] not in known:
-            known.append(row["nbytes"])
-        count = known.index(row["nbytes"])
-        return {**row, "name": f"{row['name']} [{count}]"} if count else row
+        if (name, nbytes) not in names:
+            names[name, nbytes] = next(new for n in count(1) if (new := f"{name} [{n}]") not in taken)
+            taken.add(names[name, nbytes])
+        return {**row, "name": names[name, nbytes]}
 
     return [{**rows, "leafs": [renamed(row) for row in rows["leafs"]]} for rows in graphs]

@@ -224,16 +224,17 @@ def test_nothing_computed_is_no_session():
 
 
 def test_tensors_of_one_name_and_two_sizes_are_two_buffers():
-    def leaf(nbytes, *, external):
-        return {"name": "w", "nbytes": nbytes, "external": external}
+    def leaf(nbytes, *, external, name="w"):
+        return {"name": name, "nbytes": nbytes, "external": external}
 
     given = [
         {"leafs": [leaf(8, external=True)]},
         {"leafs": [leaf(16, external=True), leaf(16, external=False)]},
         {"leafs": [leaf(16, external=True), leaf(32, external=True), leaf(8, external=True)]},
+        {"leafs": [leaf(32, external=True), leaf(16, external=True, name="w [2]")]},
     ]
     kept = msgspec.json.encode(given)
     names = [[row["name"] for row in rows["leafs"]] for rows in named_apart(given)]
 
-    assert names == [["w"], ["w [1]", "w"], ["w [1]", "w [2]", "w"]]
+    assert names == [["w"], ["w [1]", "w"], ["w [1]", "w [3]", "w"], ["w [3]", "w [2]"]]
     assert msgspec.json.encode(given) == kept
